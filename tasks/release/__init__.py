@@ -1,0 +1,1 @@
+"""Channels: what one release command composes from wheels and images."""

@@ -1,0 +1,1 @@
+"""Wheel facts, index state, pages, views and PyPI publishing."""
