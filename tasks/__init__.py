@@ -1,0 +1,40 @@
+"""Builds the namespace that ``invoke`` lists and runs; importing this package loads nothing else.
+
+``ns`` is made on first use, so that ordinary code and the noxfile can import from ``tasks`` without
+loading invoke.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from invoke import Collection
+
+DOMAINS = ("wheels", "release")
+
+
+def _build_namespace() -> Collection:
+    from importlib import import_module
+
+    from invoke import Collection
+
+    namespace = Collection()
+    namespace.configure({"tasks": {"dedupe": False}})
+    for domain in DOMAINS:
+        module = import_module(f"tasks.{domain}.commands")
+        namespace.add_collection(Collection.from_module(module, name=domain))
+    namespace.add_task(import_module("tasks.support.commands").doctor)
+    return namespace
+
+
+def __getattr__(name: str) -> Any:
+    if name != "ns":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        namespace = _build_namespace()
+    except AttributeError as error:
+        # invoke reads an AttributeError here as "no namespace" and reports "No tasks found".
+        raise RuntimeError(f"the task namespace cannot be built: {error}") from error
+    globals()["ns"] = namespace
+    return namespace

@@ -1,0 +1,85 @@
+"""What people see: lines, tables and progress bars on stderr; machine output on stdout. Secrets are masked in both."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tasks.support.errors import OmniError
+from tasks.support.settings import secret_values
+from tasks.support.store import Progress
+
+MASK = "***"
+
+
+def mask(text: str) -> str:
+    """Replace every secret value of the environment in ``text``."""
+    for value in sorted(secret_values(), key=len, reverse=True):
+        text = text.replace(value, MASK)
+    return text
+
+
+def say(text: str = "") -> None:
+    """Print a line for people."""
+    print(mask(text), file=sys.stderr, flush=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning."""
+    say(f"warning: {text}")
+
+
+def show_error(error: OmniError) -> None:
+    """Print a foreseen error: one line, and the next step indented under it."""
+    say(f"error: {error.message}")
+    if error.hint:
+        say(f"  {error.hint}")
+
+
+def emit_json(data: Any) -> None:
+    """Print machine output: one indented JSON document on stdout."""
+    print(mask(json.dumps(data, indent=2, ensure_ascii=False)), flush=True)
+
+
+def size(count: int) -> str:
+    """Return a number of bytes as people read it, in decimal units."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
+    """Print a table; nothing is cut off when stderr is not a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(stderr=True, width=None if sys.stderr.isatty() else 1000, highlight=False)
+    grid = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        grid.add_column(column, overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(mask(cell)) for cell in row))
+    console.print(grid)
+
+
+@contextmanager
+def progress(label: str, total: int) -> Iterator[Progress]:
+    """Show a bar of bytes with rate and time left while the block runs; nothing when stderr is not a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        job = bar.add_task(label, total=total)
+        yield lambda done: bar.advance(job, done)

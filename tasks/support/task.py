@@ -1,0 +1,84 @@
+"""The Task class: turns errors into exit codes, ``--dry`` into ``--dry-run``, and a positional ``--help`` into help."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import invoke
+
+from tasks.support.errors import OmniError, UsageError
+
+INTERRUPTED = 130
+OUR_BUG = 70
+BROKEN_PIPE = 141
+
+
+class OmniTask(invoke.Task):  # type: ignore[type-arg]
+    """An invoke task whose failures have exit codes and, when foreseen, no traceback."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the body; the process exits with the code of whatever error leaves it."""
+        try:
+            self._refuse_option_as_value(kwargs)
+            if args[0].config.run.dry:
+                self._turn_dry(kwargs)
+            return super().__call__(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - the outermost layer: everything becomes an exit code here
+            raise SystemExit(report(error)) from None
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            raise SystemExit(INTERRUPTED) from None
+
+    def _refuse_option_as_value(self, values: Mapping[str, Any]) -> None:
+        # invoke hands the word after a task to its required argument, even when it is an option.
+        for name in self.positional or ():
+            value = values.get(name)
+            if value == "--help":
+                self._show_help()
+            if isinstance(value, str) and value.startswith("-"):
+                raise UsageError(f"{value!r} is not a value for {name.upper()}", hint=f"see invoke --help {self.name}")
+
+    def _show_help(self) -> None:
+        from tasks.support.settings import CHECKOUT
+
+        name = next((word for word in sys.argv[1:] if word.split(".")[-1] == self.name.replace("_", "-")), self.name)
+        raise SystemExit(invoke.Program().run(["invoke", "-r", str(CHECKOUT), "--help", name], exit=False))
+
+    def _turn_dry(self, values: dict[str, Any]) -> None:
+        if "dry_run" not in inspect.signature(self.body).parameters:
+            raise UsageError(f"{self.name} has no --dry-run", hint="run it without --dry (-R)")
+        values["dry_run"] = True
+
+
+def report(error: Exception) -> int:
+    """Show an error to people and return its exit code; only unforeseen ones show a traceback."""
+    from tasks.support import console
+
+    if isinstance(error, OmniError):
+        console.show_error(error)
+        return error.exit_code
+    if isinstance(error, BrokenPipeError):
+        sys.stderr.close()
+        return BROKEN_PIPE
+    console.say("".join(traceback.format_exception(error)).rstrip())
+    console.say("error: this is a bug in the automation, not in your input")
+    return OUR_BUG
+
+
+def task(
+    *, help: Mapping[str, str], iterable: Sequence[str] = ()  # noqa: A002 - invoke's own word
+) -> Callable[[Callable[..., Any]], OmniTask]:
+    """Make a task of a function.
+
+    Parameters without a default are positional; every other one is a flag. ``help`` has a line for each.
+    """
+
+    def decorate(body: Callable[..., Any]) -> OmniTask:
+        made: OmniTask = invoke.task(klass=OmniTask, help=dict(help), iterable=list(iterable), auto_shortflags=False)(body)
+        return made
+
+    return decorate

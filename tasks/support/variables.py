@@ -1,0 +1,56 @@
+"""The one table of every environment variable that is read; settings and documentation are made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PREFIX = "OMNI_CI_"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An environment variable: its name, what it means, and whether its value must never be shown."""
+
+    name: str
+    meaning: str
+    secret: bool = False
+
+    @property
+    def key(self) -> str | None:
+        """Return the variable's key in ``[tool.omni-ci]``, or None for an inherited one."""
+        if not self.name.startswith(PREFIX):
+            return None
+        return self.name.removeprefix(PREFIX).lower().replace("_", "-")
+
+
+OWN = (
+    Variable("OMNI_CI_PROFILE", "local (default), ci or production: what a task may change"),
+    Variable("OMNI_CI_STORE", "wheel store: file:///folder or s3://bucket/prefix; default: .omni-ci/store here"),
+    Variable("OMNI_CI_SOURCE", "checkout of the library that tasks work on"),
+    Variable("OMNI_CI_PYTHON", "python that runs the library's tests"),
+    Variable("OMNI_CI_PYPI_UPLOAD_URL", "upload address for wheels.publish; default: twine's own"),
+    Variable("OMNI_CI_PYPI_INDEX_URL", "simple index that wheels.publish compares with; default: the public one"),
+)
+
+INHERITED = (
+    Variable("PYPI_TOKEN", "API token for wheels.publish", secret=True),
+    Variable("DOCKERHUB_USERNAME", "account that publishes images"),
+    Variable("DOCKERHUB_TOKEN", "access token of that account", secret=True),
+    Variable("HF_TOKEN", "token for model downloads in tests", secret=True),
+    Variable("AWS_ACCESS_KEY_ID", "S3 key, read by boto3", secret=True),
+    Variable("AWS_SECRET_ACCESS_KEY", "S3 secret, read by boto3", secret=True),
+    Variable("AWS_SESSION_TOKEN", "S3 session token, read by boto3", secret=True),
+    Variable("AWS_PROFILE", "named AWS profile, read by boto3"),
+    Variable("AWS_ENDPOINT_URL", "S3-compatible endpoint, read by boto3"),
+    Variable("AWS_ENDPOINT_URL_S3", "S3-compatible endpoint, read by boto3; wins over AWS_ENDPOINT_URL"),
+    Variable("DOCKER_HOST", "address of the Docker Engine"),
+    Variable("DOCKER_CONFIG", "folder of docker's config.json"),
+    Variable("BUILDKITE", "true on a Buildkite agent"),
+    Variable("BUILDKITE_COMMIT", "commit of the build; the default of --commit"),
+    Variable("BUILDKITE_BRANCH", "branch of the build"),
+    Variable("BUILDKITE_BUILD_NUMBER", "number of the build, recorded with what it publishes"),
+    Variable("BUILDKITE_PULL_REQUEST", "pull request number, or false"),
+    Variable("NIGHTLY", "exactly 1: this is the nightly schedule"),
+)
+
+ALL = OWN + INHERITED
