@@ -6,6 +6,7 @@ Conditions follow RFC 9110 section 13.1 (If-Match, If-None-Match) as S3 implemen
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import Protocol, TypeVar
+from urllib.parse import unquote
 
-from tasks.support.errors import RemoteChangedError, TemporaryError, UsageError
+from tasks.support.errors import RemoteChangedError, TemporaryError, UsageError, did_you_mean
 
 T = TypeVar("T")
 
@@ -73,7 +75,9 @@ class ObjectStore(Protocol):
     """A flat map from keys to bytes. Keys are relative, ``/``-separated, without ``.`` and ``..`` parts.
 
     Only a missing object reads as None; every other failure raises (ServiceRefusedError,
-    CredentialsError, TemporaryError). ``list`` is complete or raises.
+    CredentialsError, TemporaryError). ``list`` is complete or raises; as it yields while it reads,
+    only a caller that has seen its end knows the whole. All methods may be called from several threads.
+    A key may not be the beginning of another one (``a/b`` and ``a/b/c``): DataError where the store cannot hold both.
     """
 
     url: str
@@ -85,7 +89,10 @@ class ObjectStore(Protocol):
         """Read a small object whole, or return None when there is no such object."""
 
     def stream(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """Yield the bytes from ``start`` up to, not including, ``end``; MissingInputError when there is no object."""
+        """Yield the bytes from ``start`` up to, not including, ``end``; what lies past the object's end is left out.
+
+        Raises MissingInputError, at the first byte asked for, when there is no object.
+        """
 
     def put(self, key: str, data: bytes, headers: Headers, *, expected: Expected) -> str:
         """Write a small object and return its entity tag; ConditionFailedError when the condition does not hold."""
@@ -103,11 +110,63 @@ class ObjectStore(Protocol):
 
 
 def check_key(key: str) -> str:
-    """Return the key, or raise UsageError when it could leave the store or name a folder."""
+    """Return the key, or raise UsageError when it could leave the store, name a folder or not be sent as UTF-8."""
     parts = key.split("/")
-    if not key or "\\" in key or "\0" in key or any(part in ("", ".", "..") for part in parts):
+    odd = not key or "\\" in key or "\0" in key or any("\ud800" <= letter <= "\udfff" for letter in key)
+    if odd or any(part in ("", ".", "..") for part in parts):
         raise UsageError(f"not a store key: {key!r}")
     return key
+
+
+def check_range(start: int, end: int | None) -> None:
+    """Raise UsageError for a range that no byte can be in by mistake: a negative start, or an end before the start."""
+    if start < 0 or (end is not None and end < start):
+        raise UsageError(f"not a range of bytes: {start} to {end}")
+
+
+def open_store(url: str) -> ObjectStore:
+    """Open the store that a URL (``file:///folder``, ``s3://bucket/prefix``) or a bare path names.
+
+    Nothing is read, written or created, and no service is asked. Raises UsageError for a URL of another form;
+    a URL that could hold a credential is refused without being repeated.
+    """
+    scheme, colon, rest = url.partition(":")
+    if not colon or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
+        return _open_folder(url)
+    if "@" in rest or "?" in rest or "#" in rest:
+        raise UsageError(
+            f"a store URL has no user, query or fragment (this is a {scheme.lower()} URL; not repeated here)",
+            hint="credentials come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE",
+        )
+    if scheme.lower() not in ("file", "s3"):
+        close = did_you_mean(scheme.lower(), ("file", "s3"))
+        known = "write file:///folder or s3://bucket/prefix (another S3 server: AWS_ENDPOINT_URL_S3)"
+        raise UsageError(f"unknown kind of store {scheme + ':'!r}", hint=close or known)
+    if not rest.startswith("//"):
+        raise UsageError(f"not a store URL: {url!r}", hint=f"write {scheme.lower()}://..., or ./{url} for a folder")
+    if scheme.lower() == "s3":
+        from tasks.support.store_s3 import S3Store
+
+        bucket, _, prefix = rest.removeprefix("//").partition("/")
+        return S3Store(bucket, prefix.strip("/"))
+    return _open_folder_url(url, rest.removeprefix("//"))
+
+
+def _open_folder_url(url: str, rest: str) -> ObjectStore:
+    """Open the folder of a file URL (RFC 8089): an empty host or localhost, and an absolute path."""
+    host, slash, path = rest.partition("/")
+    if host not in ("", "localhost") or not slash or not path.strip("/"):
+        raise UsageError(f"not an absolute file URL: {url!r}", hint="write file:///absolute/folder, or a bare path")
+    return _open_folder("/" + unquote(path))
+
+
+def _open_folder(path: str) -> ObjectStore:
+    """Open a folder as a store; a relative path starts at the current directory."""
+    if not path.strip() or "\0" in path:
+        raise UsageError("the store has no name", hint="write file:///folder, s3://bucket/prefix or a folder's path")
+    from tasks.support.store_file import FileStore
+
+    return FileStore(Path(path).absolute())
 
 
 def redo_on_conflict(attempt: Callable[[], T], *, what: str, seconds: float = 60.0) -> T:

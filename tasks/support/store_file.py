@@ -1,0 +1,447 @@
+"""A folder as an object store: whole files appear at once, and conditions hold between processes.
+
+Everything of the store's own (locks, files being written) lies in one hidden folder, which listings leave out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tasks.support.errors import (
+    ConfigurationError,
+    CredentialsError,
+    DataError,
+    MissingInputError,
+    OmniError,
+    ServiceRefusedError,
+    UsageError,
+)
+from tasks.support.store import (
+    ABSENT,
+    Blob,
+    ConditionFailedError,
+    Expected,
+    Headers,
+    Progress,
+    Stored,
+    check_key,
+    check_range,
+)
+
+OWN_FOLDER = ".omni-store"
+PIECE = 1 << 20
+COPY_PIECE = 16 << 20
+NAME_MAX = 255
+STALE_SECONDS = 3600
+
+
+class FileStore:
+    """An object store in a folder, which the first write makes.
+
+    An entity tag is made from modification time, size and inode; each write moves the time forward, so a tag
+    never comes back. A folder keeps no headers: ``Stored.headers`` is None. Folders and files get the modes that
+    the umask leaves. A writer that is killed leaves at most a hidden file, which a later writer removes.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Name the folder, which need not exist."""
+        self.root = root
+        self.url = root.as_uri()
+        self._swept = False
+
+    def head(self, key: str) -> Stored | None:
+        """Return an object's facts, or None when there is no such object."""
+        path = self._path(key)
+        with _explained(f"cannot look at {path}"):
+            found = _stat(path)
+            if found is None:
+                self._check_root()
+        return None if found is None else _stored(key, found)
+
+    def get(self, key: str) -> Blob | None:
+        """Read a small object whole, or return None when there is no such object."""
+        path = self._path(key)
+        with _explained(f"cannot read {path}"), contextlib.ExitStack() as stack:
+            opened = _open(path)
+            if opened is None:
+                self._check_root()
+                return None
+            stack.callback(os.close, opened)
+            stored = _stored(key, os.fstat(opened))
+            return Blob(stored, b"".join(_pieces(opened, 0, stored.size)))
+
+    def stream(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Yield the bytes from ``start`` up to, not including, ``end``; MissingInputError when there is no object."""
+        check_range(start, end)
+        path = self._path(key)
+        with contextlib.ExitStack() as stack:
+            with _explained(f"cannot read {path}"):
+                opened = _open(path)
+                self._check_root()
+            if opened is None:
+                raise MissingInputError(f"no such object: {path}")
+            stack.callback(os.close, opened)
+            size = os.fstat(opened).st_size
+            pieces = _pieces(opened, start, size if end is None else min(end, size))
+            while True:
+                # The caller's own errors, raised at the yield, must not be taken for the store's.
+                with _explained(f"cannot read {path}"):
+                    piece = next(pieces, None)
+                if piece is None:
+                    return
+                yield piece
+
+    def put(self, key: str, data: bytes, headers: Headers, *, expected: Expected) -> str:  # noqa: ARG002 - a folder keeps none
+        """Write a small object and return its entity tag; ConditionFailedError when the condition does not hold."""
+        path = self._path(key)
+        with self._new_file(path) as new:
+            with _explained(f"cannot write {path}"):
+                _write_all(new.fd, data)
+            return self._commit(new, key, path, expected)
+
+    def put_file(
+        self,
+        key: str,
+        path: Path,
+        headers: Headers,  # noqa: ARG002 - a folder keeps none
+        *,
+        expected: Expected,
+        progress: Progress | None = None,
+    ) -> str:
+        """Copy a file into the store and return its entity tag; blocks are shared where the file system can."""
+        target = self._path(key)
+        with _explained(f"cannot write {target}"):
+            # A large copy for nothing is saved here; the check that counts is made under the lock.
+            _check_condition(expected, _stat(target), self._name(key))
+        with _explained(f"cannot read {path}", missing=True):
+            source = os.open(path, os.O_RDONLY)
+        try:
+            with self._new_file(target) as new:
+                with _explained(f"cannot write {target}"):
+                    _copy(source, new.fd, path, progress)
+                return self._commit(new, key, target, expected)
+        finally:
+            os.close(source)
+
+    def delete(self, key: str) -> None:
+        """Delete an object and the folders that this leaves empty; a missing object is no error."""
+        path = self._path(key)
+        with _explained(f"cannot delete {path}"):
+            if _stat(path) is None:
+                self._check_root()
+                return
+            with self._locked(key), contextlib.suppress(FileNotFoundError):
+                path.unlink()
+            for folder in path.parents:
+                if folder == self.root:
+                    break
+                try:
+                    folder.rmdir()
+                except OSError:
+                    # Not empty, or somebody else was first: a put that loses its folder here makes it again.
+                    break
+
+    def list(self, prefix: str = "") -> Iterator[Stored]:
+        """Yield every object whose key starts with ``prefix``, folder by folder; raise when a folder cannot be read."""
+        above, _, beginning = prefix.rpartition("/")
+        if above:
+            check_key(above)
+        elif prefix.startswith("/"):
+            raise UsageError(f"not a store prefix: {prefix!r}")
+        with _explained(f"cannot list {self.root}"):
+            self._check_root()
+        yield from self._walk(f"{above}/" if above else "", beginning)
+
+    def _walk(self, above: str, beginning: str) -> Iterator[Stored]:
+        folder = self.root / above
+        with _explained(f"cannot list {folder}"):
+            try:
+                with os.scandir(folder) as found:
+                    names = sorted(entry.name for entry in found if entry.name.startswith(beginning))
+            except (FileNotFoundError, NotADirectoryError):
+                # Deleted since it was seen in the folder above, or nothing has this prefix.
+                return
+        for name in names:
+            key = above + name
+            if key == OWN_FOLDER:
+                continue
+            path = self.root / key
+            with _explained(f"cannot list {path}"):
+                stored = self._entry(key, path)
+            if stored is not None:
+                yield stored
+            elif path.is_dir():
+                yield from self._walk(f"{key}/", "")
+
+    def _entry(self, key: str, path: Path) -> Stored | None:
+        """Return the object at a path, or None for a folder or a path that has gone meanwhile."""
+        try:
+            check_key(key)
+        except UsageError as error:
+            raise DataError(f"{self.url} holds a file whose name is no key: {key!r}", hint="remove it") from error
+        try:
+            link = path.is_symlink()
+            found = path.stat()
+        except FileNotFoundError:
+            if path.is_symlink():
+                raise DataError(f"a link without a target is in the store: {path}", hint="remove it") from None
+            return None
+        if stat.S_ISREG(found.st_mode):
+            return _stored(key, found)
+        if link or not stat.S_ISDIR(found.st_mode):
+            raise DataError(f"neither a file nor a folder is in the store: {path}", hint="remove it")
+        return None
+
+    def _check_root(self) -> None:
+        """Raise OSError when the root is there but no folder: that must not read as an empty store."""
+        try:
+            found = self.root.stat()
+        except FileNotFoundError:
+            return
+        if not stat.S_ISDIR(found.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+
+    def _name(self, key: str) -> str:
+        return f"{self.url.rstrip('/')}/{key}"
+
+    def _path(self, key: str) -> Path:
+        parts = check_key(key).split("/")
+        if parts[0] == OWN_FOLDER:
+            raise UsageError(f"{OWN_FOLDER} is the store's own folder: {key!r}")
+        for part in parts:
+            if len(part.encode()) > NAME_MAX:
+                raise DataError(
+                    f"a file name may have {NAME_MAX} bytes, this has {len(part.encode())}: {part!r} in {key!r}"
+                )
+        return self.root.joinpath(*parts)
+
+    def _own(self, name: str) -> Path:
+        folder = self.root / OWN_FOLDER / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @contextlib.contextmanager
+    def _locked(self, key: str) -> Iterator[None]:
+        """Hold the lock of a key: the kernel gives it back however the process ends."""
+        shard = hashlib.sha256(key.encode()).hexdigest()[:2]
+        # Reading is enough for a lock, so that users of one group need no write access to each other's files.
+        opened = os.open(self._own("locks") / shard, os.O_RDONLY | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(opened)
+
+    @contextlib.contextmanager
+    def _new_file(self, target: Path) -> Iterator[_NewFile]:
+        """Open a hidden file beside the objects; it is gone afterwards unless it was moved to its place."""
+        with _explained(f"cannot write {target}"):
+            folder = self._own("new")
+            self._sweep(folder)
+            path = folder / uuid.uuid4().hex
+            opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield _NewFile(path, opened)
+        finally:
+            path.unlink(missing_ok=True)
+            os.close(opened)
+
+    def _sweep(self, folder: Path) -> None:
+        """Remove, once per store, what killed writers left; a file that is being written is locked."""
+        if self._swept:
+            return
+        self._swept = True
+        for path in folder.iterdir():
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime < STALE_SECONDS:
+                    continue
+                opened = os.open(path, os.O_RDONLY)
+                try:
+                    fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+                finally:
+                    os.close(opened)
+
+    def _commit(self, new: _NewFile, key: str, target: Path, expected: Expected) -> str:
+        """Move a finished file to its place if the condition holds, and return its entity tag."""
+        with _explained(f"cannot write {target}"):
+            os.fsync(new.fd)
+            with self._locked(key):
+                current = _stat(target)
+                _check_condition(expected, current, self._name(key))
+                _stamp(new.fd, current)
+                self._move(new.path, target, key)
+            _sync_folder(target.parent)
+            return _etag(os.fstat(new.fd))
+
+    def _move(self, path: Path, target: Path, key: str) -> None:
+        for _ in range(100):
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(target)
+            except FileNotFoundError:
+                # A delete removed the folder, empty until now, between the two calls.
+                continue
+            except (FileExistsError, NotADirectoryError) as error:
+                raise DataError(f"a key above it is an object, so a folder cannot hold {key!r} ({self.url})") from error
+            except IsADirectoryError as error:
+                try:
+                    target.rmdir()
+                except FileNotFoundError:
+                    continue
+                except OSError:
+                    raise DataError(f"objects are below it, so a folder cannot hold {key!r} ({self.url})") from error
+            else:
+                return
+        raise ServiceRefusedError(f"cannot write {target}: its folder is removed again and again")
+
+
+@dataclass(frozen=True)
+class _NewFile:
+    path: Path
+    fd: int
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    """Return a plain file's status, or None when there is none; other failures raise OSError."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found if stat.S_ISREG(found.st_mode) else None
+
+
+def _open(path: Path) -> int | None:
+    """Open a plain file for reading, or return None when there is none; a pipe in its place does not block."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISREG(os.fstat(opened).st_mode):
+        return opened
+    os.close(opened)
+    return None
+
+
+def _pieces(opened: int, start: int, end: int) -> Iterator[bytes]:
+    while start < end:
+        piece = os.pread(opened, min(PIECE, end - start), start)
+        if not piece:
+            raise OSError(errno.EIO, "the file became shorter while it was read")
+        start += len(piece)
+        yield piece
+
+
+def _etag(found: os.stat_result) -> str:
+    return f'"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"'
+
+
+def _stored(key: str, found: os.stat_result) -> Stored:
+    modified = datetime.fromtimestamp(found.st_mtime, UTC)
+    return Stored(key=key, size=found.st_size, etag=_etag(found), modified=modified)
+
+
+def _check_condition(expected: Expected, current: os.stat_result | None, name: str) -> None:
+    if expected is None:
+        return
+    if expected is ABSENT:
+        if current is not None:
+            raise ConditionFailedError(f"there is an object already: {name}")
+    elif current is None or _etag(current) != expected:
+        raise ConditionFailedError(f"the object changed since it was read: {name}")
+
+
+def _stamp(opened: int, current: os.stat_result | None) -> None:
+    """Set a modification time later than the replaced file's: clocks step back, and inodes are used again."""
+    earlier = -1 if current is None else current.st_mtime_ns
+    now = time.time_ns()
+    for later in (max(now, earlier + 1), earlier + 2_000_000_000):
+        os.utime(opened, ns=(now, later))
+        # A file system may keep whole seconds only.
+        if os.fstat(opened).st_mtime_ns > earlier:
+            return
+
+
+def _write_all(opened: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(opened, rest) :]
+
+
+def _copy(source: int, target: int, path: Path, progress: Progress | None) -> None:
+    before = os.fstat(source)
+    if not stat.S_ISREG(before.st_mode):
+        raise DataError(f"not a file: {path}")
+    done = 0
+    while done < before.st_size:
+        count = _copy_piece(source, target, done, min(COPY_PIECE, before.st_size - done))
+        if count == 0:
+            break
+        done += count
+        if progress is not None:
+            progress(count)
+    after = os.fstat(source)
+    if (done, after.st_size, after.st_mtime_ns) != (before.st_size, before.st_size, before.st_mtime_ns):
+        raise DataError(f"the file changed while it was copied: {path}", hint="run this again when it is complete")
+
+
+def _copy_piece(source: int, target: int, offset: int, count: int) -> int:
+    if hasattr(os, "copy_file_range"):
+        try:
+            copied = os.copy_file_range(source, target, count, offset, offset)
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM):
+                raise
+        else:
+            if copied:
+                return copied
+    data = os.pread(source, min(count, PIECE), offset)
+    os.lseek(target, offset, os.SEEK_SET)
+    _write_all(target, data)
+    return len(data)
+
+
+def _sync_folder(folder: Path) -> None:
+    # The object is in place already: a folder that went away, or a file system without this call, is no failure.
+    with contextlib.suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+@contextlib.contextmanager
+def _explained(doing: str, *, missing: bool = False) -> Iterator[None]:
+    """Turn the system's errors into ours; with ``missing``, a file that is not there is a missing input."""
+    try:
+        yield
+    except OSError as error:
+        raise _explain(error, doing, missing=missing) from error
+
+
+def _explain(error: OSError, doing: str, *, missing: bool) -> OmniError:
+    reason = f"{doing}: {(error.strerror or str(error)).lower()}"
+    if missing and isinstance(error, FileNotFoundError):
+        return MissingInputError(reason)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ServiceRefusedError(reason, hint="nothing was changed; make room or choose another store")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return CredentialsError(reason, hint="this user lacks a right on the folder")
+    if error.errno == errno.ENAMETOOLONG:
+        return DataError(reason)
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return ConfigurationError(reason, hint="the store must be a folder")
+    return ServiceRefusedError(reason)
