@@ -102,6 +102,11 @@ def secret_values(environment: Mapping[str, str] | None = None) -> frozenset[str
     return frozenset(env[variable.name] for variable in ALL if variable.secret and env.get(variable.name))
 
 
+def inherited_environment() -> dict[str, str]:
+    """Return a copy of this process's environment, for a child."""
+    return dict(os.environ)
+
+
 def on_buildkite(environment: Mapping[str, str] | None = None) -> bool:
     """Say whether this runs on a Buildkite agent."""
     env = os.environ if environment is None else environment
