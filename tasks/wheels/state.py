@@ -1,0 +1,158 @@
+"""The index's state: one JSON document per project and one per view. Pages are a pure function of both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from tasks.support.errors import DataError
+from tasks.wheels import layout
+
+FORMAT = 1
+HISTORY = 50
+
+
+class TimeSource(Enum):
+    """Where a commit's time comes from."""
+
+    GIT = "git"
+    GIVEN = "given"
+    UPLOAD = "upload"
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """One published file. Times are RFC 3339 in UTC with microseconds; sizes are bytes, digests lower-case hex.
+
+    ``yanked`` is None, or the reason (PEP 592), which may be empty. ``metadata_sha256`` is None for an sdist.
+    """
+
+    key: str
+    version: str
+    size: int
+    sha256: str
+    uploaded: str
+    commit_time: str
+    commit_time_from: str
+    variant: str | None = None
+    requires_python: str | None = None
+    metadata_sha256: str | None = None
+    yanked: str | None = None
+
+    @property
+    def commit(self) -> str:
+        """Return the commit whose folder holds the file."""
+        return self.key.partition("/")[0]
+
+    @property
+    def filename(self) -> str:
+        """Return the file's name."""
+        return self.key.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class ProjectState:
+    """All files of one project, over all commits, by key."""
+
+    project: str
+    revision: int = 0
+    files: Mapping[str, FileRecord] = field(default_factory=dict)
+
+    def with_files(self, changed: Mapping[str, FileRecord], removed: frozenset[str] = frozenset()) -> ProjectState:
+        """Return the next revision with files added or replaced, and others removed."""
+        kept = {key: record for key, record in self.files.items() if key not in removed}
+        return replace(self, revision=self.revision + 1, files={**kept, **changed})
+
+    def encode(self) -> bytes:
+        """Return the document's bytes: deterministic, one file a line."""
+        head = {"format": FORMAT, "project": self.project, "revision": self.revision}
+        return _encode(head, "files", {key: _row(record) for key, record in self.files.items()})
+
+    @classmethod
+    def decode(cls, data: bytes, key: str) -> ProjectState:
+        """Read a document, or raise DataError naming its key."""
+        try:
+            document = _decode(data)
+            files = {name: FileRecord(key=name, **row) for name, row in document["files"].items()}
+            return cls(document["project"], document["revision"], files)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise _unreadable(key, error) from error
+
+
+@dataclass(frozen=True)
+class Revision:
+    """What a view held at one time: per project the keys of its files, and the commit that it moved to."""
+
+    number: int
+    commit: str
+    commit_time: str
+    commit_time_from: str
+    moved: str
+    note: str
+    files: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class ViewState:
+    """A view's revisions, oldest first. A commit's view keeps only its current one."""
+
+    view: str
+    revisions: tuple[Revision, ...] = ()
+
+    @property
+    def current(self) -> Revision | None:
+        """Return what the view holds now, or None when nothing was ever published in it."""
+        return self.revisions[-1] if self.revisions else None
+
+    def moved_to(self, revision: Revision) -> ViewState:
+        """Return the state after a move, with the history cut to its limit."""
+        limit = 1 if layout.is_commit(self.view) else HISTORY
+        return replace(self, revisions=(*self.revisions, revision)[-limit:])
+
+    def encode(self) -> bytes:
+        """Return the document's bytes: deterministic, one revision a line."""
+        rows = {str(revision.number): asdict(revision) for revision in self.revisions}
+        return _encode({"format": FORMAT, "view": self.view}, "revisions", rows)
+
+    @classmethod
+    def decode(cls, data: bytes, key: str) -> ViewState:
+        """Read a document, or raise DataError naming its key."""
+        try:
+            document = _decode(data)
+            revisions = tuple(_revision(row) for row in document["revisions"].values())
+            return cls(document["view"], tuple(sorted(revisions, key=lambda revision: revision.number)))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise _unreadable(key, error) from error
+
+
+def _row(record: FileRecord) -> dict[str, Any]:
+    row = {name: getattr(record, name) for name in FileRecord.__slots__ if name != "key"}
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _revision(row: dict[str, Any]) -> Revision:
+    files = {project: tuple(keys) for project, keys in row.pop("files").items()}
+    return Revision(files=files, **row)
+
+
+def _encode(head: Mapping[str, Any], name: str, rows: Mapping[str, Any]) -> bytes:
+    dump = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
+    body = ",\n".join(f"{dump(key)}:{dump(rows[key])}" for key in sorted(rows))
+    return f"{dump(head)[:-1]},{dump(name)}:{{\n{body}\n}}}}\n".encode()
+
+
+def _decode(data: bytes) -> Any:
+    document = json.loads(data)
+    if document["format"] != FORMAT:
+        raise ValueError(f"format {document['format']!r} is not {FORMAT}: written by another version of this tool")
+    return document
+
+
+def _unreadable(key: str, error: Exception) -> DataError:
+    return DataError(
+        f"cannot read the state {key}: {error or type(error).__name__}",
+        hint="nothing was changed; restore that object from the bucket's version history, or run wheels.adopt",
+    )
