@@ -1,0 +1,207 @@
+"""The library's checkout that a task works on, and what git knows about it; nothing here changes the checkout."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from contextlib import suppress
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+
+from tasks.support.command_line import TIMED_OUT, last_useful_line
+from tasks.support.errors import ConfigurationError, DataError, MissingInputError, TemporaryError, UsageError
+from tasks.support.process import Captured, capture
+from tasks.support.settings import CHECKOUT, Settings
+
+PACKAGE = "vllm_omni"
+SIBLING = "vllm-omni"
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_TIMEOUT = 120.0
+
+# In a hook git sets these, and they would point every command at the hook's repository
+# (the list of `git rev-parse --local-env-vars`, without the three that only carry configuration).
+_HOOK_VARIABLES = (
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_DIR",
+    "GIT_GRAFT_FILE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_QUARANTINE_PATH",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+)
+_ENVIRONMENT: dict[str, str | None] = {
+    **dict.fromkeys(_HOOK_VARIABLES),
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LANGUAGE": None,
+    "LC_ALL": "C",
+}
+# A repository's own configuration may name a program as its file monitor; looking must not run it.
+_GIT = ("git", "--no-pager", "--no-optional-locks", "--no-replace-objects", "-c", "core.fsmonitor=false")
+
+
+class Ancestry(Enum):
+    """How an older commit relates to a newer one."""
+
+    ANCESTOR = "the older commit is an ancestor of the newer one, or the same"
+    DESCENDANT = "the older commit is a descendant of the newer one"
+    DIVERGED = "neither is an ancestor of the other"
+    UNKNOWN = "the checkout does not hold enough history to say"
+
+
+def resolve_source(settings: Settings, cwd: Path, *, checkout: Path = CHECKOUT) -> Path:
+    """Return the library's checkout: the given one, the one around ``cwd``, or the sibling of this tool's ``checkout``.
+
+    Raises MissingInputError naming what was tried.
+    """
+    if settings.source is not None:
+        given = (cwd / Path(settings.source).expanduser()).absolute()
+        if not given.is_dir():
+            raise MissingInputError(f"the source is not a folder: {given}", hint="correct --source or OMNI_CI_SOURCE")
+        return given
+    sibling = checkout.parent / SIBLING
+    top = _git_top(cwd)
+    for candidate in (top, sibling):
+        if candidate is not None and (candidate / PACKAGE).is_dir():
+            return candidate
+    around = f"{top} (no {PACKAGE}/ in it)" if top else f"{cwd} (not in a git checkout)"
+    raise MissingInputError(
+        f"no source found; tried --source, OMNI_CI_SOURCE, {around} and {sibling}",
+        hint="pass --source DIR, or run this inside a checkout of the library",
+    )
+
+
+def has_git(source: Path) -> bool:
+    """Say whether git facts of this folder are the source's own.
+
+    A folder that lies untracked in somebody else's checkout (an unpacked sdist) has none.
+    """
+    prefix = _git(source, "rev-parse", "--show-prefix", or_no=True)
+    if b"not a git repository" in prefix.stderr:
+        return False
+    if prefix.code:
+        raise DataError(f"git cannot read {source}: {last_useful_line(prefix.stderr)}", hint="repair the checkout")
+    return prefix.stdout == b"\n" or bool(_git(source, "ls-files", "-z", "--", ".").stdout)
+
+
+def commit_of(source: Path) -> str:
+    """Return the full hash of the source's HEAD; MissingInputError without git or before the first commit."""
+    _require_git(source)
+    head = _resolve(source, "HEAD")
+    if head is None:
+        raise MissingInputError(f"{source} has no commit yet", hint="commit something, or pass --commit")
+    return check_commit(head, f"HEAD of {source}")
+
+
+def commit_time(source: Path, commit: str) -> datetime:
+    """Return a commit's committer time, in UTC; MissingInputError when the source does not hold the commit."""
+    _require_git(source)
+    check_commit(commit, "the commit")
+    found = _git(source, "cat-file", "commit", commit, or_no=True)
+    if found.code:
+        raise MissingInputError(f"{source} does not hold commit {commit}", hint="fetch it, or pass --commit-time")
+    header = found.stdout.partition(b"\n\n")[0]
+    stamp = re.search(rb"^committer .*> (-?\d+) [-+]\d+$", header, re.MULTILINE)
+    if stamp:
+        with suppress(OverflowError, OSError, ValueError):
+            return datetime.fromtimestamp(int(stamp[1]), UTC)
+    raise DataError(f"commit {commit} has no usable commit time", hint="pass --commit-time")
+
+
+def is_dirty(source: Path) -> bool:
+    """Say whether the source differs from its HEAD: changes, untracked files that are not ignored, submodules too."""
+    _require_git(source)
+    options = ("--porcelain=v1", "-z", "--untracked-files=normal", "--ignore-submodules=none")
+    return bool(_git(source, "status", *options, "--", ".").stdout)
+
+
+def ancestry(source: Path, older: str, newer: str) -> Ancestry:
+    """Return how two commits relate, as far as the source's history shows.
+
+    A shallow clone can prove that one commit is an ancestor of another, never that it is not.
+    """
+    for commit in (older, newer):
+        check_commit(commit, "the commit")
+    if not has_git(source) or None in (_resolve(source, older), _resolve(source, newer)):
+        return Ancestry.UNKNOWN
+    if _is_ancestor(source, older, newer):
+        return Ancestry.ANCESTOR
+    if _is_ancestor(source, newer, older):
+        return Ancestry.DESCENDANT
+    shallow = _git(source, "rev-parse", "--is-shallow-repository").stdout.strip() != b"false"
+    return Ancestry.UNKNOWN if shallow else Ancestry.DIVERGED
+
+
+def choose_commit(settings: Settings, flag: str | None, source: Path | None) -> str:
+    """Return the commit that a task is about: ``--commit``, else BUILDKITE_COMMIT, else HEAD of the source.
+
+    Raises UsageError for anything but 40 lower-case hexadecimal digits.
+    """
+    if flag is not None:
+        return check_commit(flag, "--commit", source)
+    build = settings.variable("BUILDKITE_COMMIT")
+    if build is not None and build != "HEAD":  # a build started by hand says HEAD until its checkout
+        return check_commit(build, "BUILDKITE_COMMIT", source)
+    if source is None:
+        raise UsageError("no commit is given", hint="pass --commit with the full hash")
+    return commit_of(source)
+
+
+def check_commit(value: str, what: str, source: Path | None = None) -> str:
+    """Return a full commit hash, or raise UsageError; the hint has what the source makes of the value."""
+    if _COMMIT.fullmatch(value):
+        return value
+    full = _resolve(source, value) if source is not None and _may_be_revision(value) and has_git(source) else None
+    hint = f"pass the full one: {full}" if full else "pass the full hash, as `git rev-parse HEAD` prints it"
+    raise UsageError(f"{what} is not a full commit hash (40 lower-case hexadecimal digits): {value!r}", hint=hint)
+
+
+def _may_be_revision(value: str) -> bool:
+    return bool(value) and not value.startswith("-") and value.isprintable()
+
+
+def _require_git(source: Path) -> None:
+    if not has_git(source):
+        raise MissingInputError(f"{source} is not a git checkout", hint="pass --commit, or use a checkout")
+
+
+def _git_top(folder: Path) -> Path | None:
+    try:
+        top = _git(folder, "rev-parse", "--show-toplevel", or_no=True)
+    except ConfigurationError:  # no git, or a checkout that git refuses: the next candidate may do
+        return None
+    path = top.stdout.decode("utf-8", "surrogateescape").removesuffix("\n")
+    return Path(path) if not top.code and path else None
+
+
+def _resolve(source: Path, revision: str) -> str | None:
+    found = _git(source, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", or_no=True)
+    return None if found.code else found.text.strip()
+
+
+def _is_ancestor(source: Path, older: str, newer: str) -> bool:
+    return _git(source, "merge-base", "--is-ancestor", older, newer, or_no=True).code == 0
+
+
+def _git(source: Path, *arguments: str, or_no: bool = False) -> Captured:
+    """Ask git; with ``or_no`` a failure is an answer too ("no", "not there"), and the caller reads it."""
+    answer = capture((*_GIT, *arguments), cwd=source, env=_ENVIRONMENT, timeout=_TIMEOUT, check=False)
+    if b"dubious ownership" in answer.stderr:
+        raise ConfigurationError(
+            f"git refuses {source}: it belongs to another user",
+            hint=f"run: git config --global --add safe.directory {shlex.quote(str(source.resolve()))}",
+        )
+    if answer.code == TIMED_OUT:
+        raise TemporaryError(f"git {arguments[0]} in {source} took more than {_TIMEOUT:.0f} s")
+    if answer.code and not or_no:
+        raise DataError(f"git {arguments[0]} failed in {source}: {last_useful_line(answer.stderr)}")
+    return answer
