@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from tasks.support.errors import DataError
+from tasks.support.errors import DataError, MissingInputError
 from tasks.wheels import layout
 
 FORMAT = 1
@@ -84,7 +85,12 @@ class ProjectState:
 
 @dataclass(frozen=True)
 class Revision:
-    """What a view held at one time: per project the keys of its files, and the commit that it moved to."""
+    """What a view held at one time, and the commit that it moved to.
+
+    ``counts`` has per project the number of files of each variant ("" is the default one); root pages are made
+    from it alone, so that adding a wheel never reads another project's files. ``files`` has per project the keys
+    of its files; None, in a commit's own view, means every file of that commit.
+    """
 
     number: int
     commit: str
@@ -92,7 +98,22 @@ class Revision:
     commit_time_from: str
     moved: str
     note: str
-    files: Mapping[str, tuple[str, ...]]
+    counts: Mapping[str, Mapping[str, int]]
+    files: Mapping[str, tuple[str, ...]] | None = None
+
+    def records_of(self, state: ProjectState) -> list[FileRecord]:
+        """Return the project's files in this revision, sorted by file name; MissingInputError when one is gone."""
+        if self.files is None:
+            chosen = [record for key, record in state.files.items() if key.startswith(f"{self.commit}/")]
+        else:
+            keys = self.files.get(state.project, ())
+            gone = [key for key in keys if key not in state.files]
+            if gone:
+                raise MissingInputError(
+                    f"no longer in the store: {gone[0]}", hint="it was pruned; choose a newer revision"
+                )
+            chosen = [state.files[key] for key in keys]
+        return sorted(chosen, key=lambda record: record.filename)
 
 
 @dataclass(frozen=True)
@@ -128,13 +149,19 @@ class ViewState:
             raise _unreadable(key, error) from error
 
 
+def count_variants(records: Iterable[FileRecord]) -> dict[str, int]:
+    """Return the number of files per variant; the default variant is ""."""
+    return dict(sorted(Counter(record.variant or "" for record in records).items()))
+
+
 def _row(record: FileRecord) -> dict[str, Any]:
     row = {name: getattr(record, name) for name in FileRecord.__slots__ if name != "key"}
     return {name: value for name, value in row.items() if value is not None}
 
 
 def _revision(row: dict[str, Any]) -> Revision:
-    files = {project: tuple(keys) for project, keys in row.pop("files").items()}
+    listed = row.pop("files")
+    files = None if listed is None else {project: tuple(keys) for project, keys in listed.items()}
     return Revision(files=files, **row)
 
 
