@@ -1,0 +1,175 @@
+"""Uploads in parts to S3, made by hand because boto3's own transfer takes no condition and hides its parts."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasks.support.errors import DataError, MissingInputError, ServiceRefusedError
+from tasks.support.store import Headers, Progress
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
+
+_PARTS_MAX = 10_000
+
+
+@dataclass(frozen=True)
+class PartSource:
+    """Bytes that any thread may read at any offset."""
+
+    size: int
+    read: Callable[[int, int], bytes]
+    """Return at most the second number of bytes from the offset given first."""
+    check_unchanged: Callable[[], None]
+
+    @staticmethod
+    def of_bytes(data: bytes) -> PartSource:
+        """Make a source of bytes in memory."""
+        return PartSource(len(data), lambda offset, count: data[offset : offset + count], lambda: None)
+
+
+@contextlib.contextmanager
+def open_source(path: Path) -> Iterator[PartSource]:
+    """Open a file to upload from; DataError from ``check_unchanged`` when somebody wrote to it meanwhile."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError as error:
+        raise MissingInputError(f"no such file: {path}") from error
+    except OSError as error:
+        raise ServiceRefusedError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+    try:
+        before = os.fstat(opened)
+        if not stat.S_ISREG(before.st_mode):
+            raise DataError(f"not a file: {path}")
+
+        def check_unchanged() -> None:
+            after = os.fstat(opened)
+            if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+                raise DataError(
+                    f"the file changed while it was read: {path}", hint="run this again when it is complete"
+                )
+
+        yield PartSource(before.st_size, lambda offset, count: os.pread(opened, count, offset), check_unchanged)
+    finally:
+        os.close(opened)
+
+
+class PartsUpload:
+    """One upload in parts: a few parts at a time, each streamed from the source, so memory does not grow with size."""
+
+    def __init__(self, client: S3Client, bucket: str, key: str, *, part_bytes: int, parallel: int) -> None:
+        """Name the object; nothing is sent yet. Parts grow where 10,000 (S3's limit) of them would not do."""
+        self._client = client
+        self._object: Any = {"Bucket": bucket, "Key": key}
+        self._part_bytes = part_bytes
+        self._parallel = parallel
+        self._stop = threading.Event()
+        self._parts: list[CompletedPartTypeDef] = []
+
+    def run(self, source: PartSource, headers: Headers, condition: dict[str, Any], progress: Progress | None) -> str:
+        """Upload all parts, then complete under the condition (``IfMatch``, ``IfNoneMatch``); return the entity tag.
+
+        Whatever goes wrong, Ctrl-C included, the upload is aborted, so that no part is kept and paid for.
+        Botocore's errors pass.
+        """
+        upload_id = self._client.create_multipart_upload(
+            **self._object, ContentType=headers.content_type, CacheControl=headers.cache_control
+        )["UploadId"]
+        try:
+            self._send_parts(upload_id, source, progress)
+            source.check_unchanged()
+            return self._client.complete_multipart_upload(
+                **self._object, UploadId=upload_id, MultipartUpload={"Parts": self._parts}, **condition
+            )["ETag"]
+        except BaseException:
+            self._abort(upload_id)
+            raise
+
+    def expected_etag(self) -> str | None:
+        """Return the tag that S3 gives to the completed upload, None when the parts' tags are no MD5 sums."""
+        try:
+            sums = b"".join(bytes.fromhex(part["ETag"].strip('"')) for part in self._parts)
+        except ValueError:
+            return None
+        return f'"{hashlib.md5(sums, usedforsecurity=False).hexdigest()}-{len(self._parts)}"' if sums else None
+
+    def _send_parts(self, upload_id: str, source: PartSource, progress: Progress | None) -> None:
+        part_bytes = max(self._part_bytes, -(-source.size // _PARTS_MAX))
+        starts = range(0, source.size, part_bytes)
+        pool = ThreadPoolExecutor(self._parallel, thread_name_prefix="upload-part")
+        sending: dict[Future[CompletedPartTypeDef], int] = {}
+        try:
+            for number, start in enumerate(starts, start=1):
+                end = min(start + part_bytes, source.size)
+                sending[pool.submit(self._send_part, upload_id, number, source, start, end)] = end - start
+            for sent in as_completed(sending):
+                self._parts.append(sent.result())
+                if progress is not None:
+                    progress(sending[sent])
+        except BaseException:
+            self._stop.set()
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+        self._parts.sort(key=lambda part: part["PartNumber"])
+
+    def _send_part(self, upload_id: str, number: int, source: PartSource, start: int, end: int) -> CompletedPartTypeDef:
+        section: Any = _Section(source, start, end, self._stop)
+        tag = self._client.upload_part(**self._object, UploadId=upload_id, PartNumber=number, Body=section)["ETag"]
+        return {"PartNumber": number, "ETag": tag}
+
+    def _abort(self, upload_id: str) -> None:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        # The first error is the one to tell; a bucket's life-cycle rule removes what stays.
+        with contextlib.suppress(ClientError, BotoCoreError):
+            self._client.abort_multipart_upload(**self._object, UploadId=upload_id)
+
+
+class _Section(io.RawIOBase):
+    """A part of a source as a file, for botocore to read, measure and rewind."""
+
+    def __init__(self, source: PartSource, start: int, end: int, stop: threading.Event) -> None:
+        self._source = source
+        self._start = start
+        self._size = end - start
+        self._at = 0
+        self._stop = stop
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if self._stop.is_set():
+            raise ServiceRefusedError("the upload was given up")
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        if self._stop.is_set():
+            raise ServiceRefusedError("the upload was given up")
+        view = memoryview(buffer).cast("B")
+        data = self._source.read(self._start + self._at, min(len(view), self._size - self._at))
+        if not data and self._at < self._size and len(view):
+            raise DataError("the file became shorter while it was read")
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)
