@@ -1,0 +1,345 @@
+"""Make this checkout's `.venv` from the lock: once, and again only when it is no longer right.
+
+Standard library only. Nothing outside the checkout (and the installer's own cache) is written; nothing needs root.
+Run by itself it only makes the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+USAGE, DATA, REFUSED, BUG, TEMPORARY, CONFIGURATION = 64, 65, 69, 70, 75, 78
+
+# A machine's settings for other installations, which would send the locked packages elsewhere or contradict the lock.
+FOREIGN = re.compile(
+    r"PYTHON(HOME|PATH)|PIP_(USER|TARGET|PREFIX|ROOT|CONSTRAINT|BUILD_CONSTRAINT|REQUIRE_VIRTUALENV|DRY_RUN)"
+    r"|UV_(CONSTRAINT|BUILD_CONSTRAINT|OVERRIDE|SYSTEM_PYTHON|PROJECT_ENVIRONMENT)"
+)
+
+# pip ends with 1 whatever happened, so the reason is read from what it wrote. The first match wins.
+REASONS = (
+    (
+        r"DO NOT MATCH THE HASHES|[Hh]ash mismatch|Hashes are required",
+        DATA,
+        "a package from the index is not the one that the lock names",
+    ),
+    (r"No space left on device", CONFIGURATION, "the disk is full"),
+    (
+        (
+            r"NewConnectionError|Timeout(Error)?\b|ProxyError|SSLError|[Nn]ame ?[Rr]esolution|timed out|dns error"
+            r"|Connection (refused|reset|broken)|[Ff]ailed to fetch|error sending request|\b50[234]\b.*Error"
+        ),
+        TEMPORARY,
+        "the package index that this machine is configured with cannot be reached",
+    ),
+    (
+        r"No matching distribution|not found in the package registry|\b40[134]\b.*Error",
+        REFUSED,
+        "the package index that this machine is configured with does not give a locked package",
+    ),
+)
+
+
+class Stop(Exception):  # noqa: N818 - an end that was foreseen is not always an error
+    """A foreseen end of the set-up: an exit code and one sentence."""
+
+    def __init__(self, code: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def say(line: str) -> None:
+    """Write one line to stderr: stdout belongs to the command that follows."""
+    print(line, file=sys.stderr, flush=True)
+
+
+# --- The environment's state -----------------------------------------------------------------------------------------
+
+
+class Environment:
+    """The `.venv` of one checkout, the lock it is made from, and the mark that says it was finished."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folder = root / ".venv"
+        self.python = self.folder / "bin" / "python"
+        self.lock = root / "scripts" / "locks" / "dev.txt"
+        self.log = self.folder / "setup.log"
+        self._mark = self.folder / "omni-ci-complete.json"
+
+    def wanted(self) -> dict[str, str]:
+        """Return what a finished environment's mark must say (a venv holds absolute paths, so its own is part)."""
+        try:
+            lock = hashlib.sha256(self.lock.read_bytes()).hexdigest()
+        except OSError as error:
+            raise Stop(66, f"the lock {self.lock} cannot be read: {error.strerror}.") from None
+        return {"lock": lock, "path": str(self.folder)}
+
+    def fault(self) -> str | None:
+        """Say why the environment has to be made, or None if it is complete and right."""
+        if not os.path.lexists(self.folder):
+            return "there is none yet"
+        try:
+            mark = json.loads(self._mark.read_bytes())
+            python = mark["python"]
+        except (OSError, ValueError, TypeError, KeyError):
+            return "the one here is not finished"
+        wanted = self.wanted()
+        if mark.get("path") != wanted["path"]:
+            return "the one here was made in another place"
+        if mark.get("lock") != wanted["lock"]:
+            return "the lock has changed"
+        return None if self.version() == python else f"its Python {python} is gone"
+
+    def version(self) -> str | None:
+        """Return the `3.N` of the environment's interpreter, or None if it does not start."""
+        probe = "import sys; print('%d.%d' % sys.version_info[:2])"
+        try:
+            done = subprocess.run(
+                [str(self.python), "-I", "-S", "-c", probe], stdin=subprocess.DEVNULL, capture_output=True, check=False
+            )
+        except OSError:
+            return None
+        return done.stdout.decode("ascii", "replace").strip() if done.returncode == 0 else None
+
+    def finish(self, wanted: dict[str, str]) -> None:
+        """Write the mark, last and atomically."""
+        text = json.dumps({**wanted, "python": self.version()}, indent=1) + "\n"
+        part = self._mark.with_suffix(".part")
+        part.write_text(text, encoding="utf-8")
+        part.replace(self._mark)
+
+    def remove(self) -> None:
+        """Delete the environment, the mark first, so that a killed deletion is never taken for a finished one."""
+        if self.folder.is_symlink() or self.folder.is_file():
+            self.folder.unlink()
+        elif self.folder.exists():
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                self._mark.unlink()
+            shutil.rmtree(self.folder)
+
+
+# --- Making it -------------------------------------------------------------------------------------------------------
+
+
+class Builder:
+    """One making of an environment: the steps, their one line each, and the log of what they wrote."""
+
+    def __init__(self, environment: Environment, lock_fd: int) -> None:
+        self.environment = environment
+        self._lock_fd = lock_fd
+        self._live = sys.stderr.isatty()
+
+    def build(self) -> None:
+        """Make the environment anew, in place, because a venv must never be moved."""
+        wanted = self.environment.wanted()
+        if os.path.lexists(self.environment.folder):
+            with self._step("removed the old .venv"):
+                self.environment.remove()
+        self.environment.folder.mkdir()
+        install = self._make_venv()
+        total = len(re.findall(r"^\S+==", self.environment.lock.read_text(encoding="utf-8"), re.MULTILINE))
+        with self._step("installed the locked packages"):
+            self._install([*install, "-r", str(self.environment.lock)], total)
+        self.environment.finish(wanted)
+
+    def _make_venv(self) -> list[str]:
+        """Make the bare environment, and return the start of the command that installs into it."""
+        folder, python = str(self.environment.folder), str(self.environment.python)
+        has_venv = importlib.util.find_spec("venv") is not None
+        if has_venv and importlib.util.find_spec("ensurepip") is not None:
+            with self._step(f"made .venv with Python {sys.version.split()[0]}"):
+                if self._run([sys.executable, "-m", "venv", folder]) == 0:
+                    return [python, "-m", *_pip_install()]
+            say("  its pip could not be put in; looking for another installer")
+        for installer, name in self._other_installers(python):
+            bare = [sys.executable, "-m", "venv", "--clear", "--without-pip", folder]
+            if not has_venv:
+                bare = [installer[0], "venv", "--quiet", "--clear", "--python", sys.executable, folder]
+            if not has_venv and name != "uv":
+                continue
+            with self._step(f"made .venv with Python {sys.version.split()[0]}, to be filled by {name}"):
+                self.environment.folder.mkdir(exist_ok=True)
+                if self._run(bare) == 0:
+                    return installer
+        raise Stop(
+            CONFIGURATION,
+            f"{sys.executable} cannot make a virtual environment, and neither pip 22.3 or newer nor uv was found: "
+            "install your system's package for it (Debian and Ubuntu: python3-venv), or uv.",
+        )
+
+    @staticmethod
+    def _other_installers(python: str) -> Iterator[tuple[list[str], str]]:
+        """Yield the commands, with a name each, that can fill an environment which has no pip of its own."""
+        names = [shutil.which(name) for name in ("pip3", "pip")]
+        for pip in [[sys.executable, "-m", "pip"], *([name] for name in names if name)]:
+            with contextlib.suppress(OSError):
+                done = subprocess.run([*pip, "--version"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+                version = re.match(rb"pip (\d+)\.(\d+)", done.stdout)
+                # `--python` came with pip 22.3.
+                if version and (int(version.group(1)), int(version.group(2))) >= (22, 3):
+                    yield [*pip, "--python", python, *_pip_install()[1:]], "the system's pip"
+        uv = shutil.which("uv")
+        if uv:
+            options = ["--python", python, "--require-hashes", "--no-deps", "--compile-bytecode", "--no-progress"]
+            yield [uv, "pip", "install", *options], "uv"
+
+    def _install(self, argv: list[str], total: int) -> None:
+        """Run the installer; on failure say in one sentence why, and where the whole text is."""
+        seen = 0
+
+        def show(line: str) -> None:
+            nonlocal seen
+            match = re.match(r"Collecting ([^=\s]+)", line)
+            if match and self._live:
+                seen += 1
+                print(f"\r\033[K  {seen} of {total}: {match.group(1)}", end="", file=sys.stderr, flush=True)
+
+        code = self._run(argv, show)
+        if self._live:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        if code == 0:
+            return
+        text = self.environment.log.read_text(encoding="utf-8", errors="replace")
+        for pattern, reason_code, sentence in REASONS:
+            if re.search(pattern, text):
+                raise Stop(reason_code, f"{sentence}. The installer's own words: {self.environment.log}")
+        last = [line.strip() for line in text.splitlines() if line.strip()][-1:] or ["it said nothing"]
+        raise Stop(REFUSED, f"the packages could not be installed: {last[0]}. The whole text: {self.environment.log}")
+
+    def _run(self, argv: Sequence[str], show: Callable[[str], None] = lambda _line: None) -> int:
+        """Run one child, its output to the log, and return its exit code.
+
+        The child inherits the lock: if this process is killed, the next run waits for the child rather than
+        working beside it in the same folder.
+        """
+        environ = {name: value for name, value in os.environ.items() if not FOREIGN.fullmatch(name)}
+        environ["PIP_USER"] = "0"
+        with (
+            self.environment.log.open("a", encoding="utf-8") as log,
+            subprocess.Popen(
+                argv,
+                cwd=self.environment.root,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=[self._lock_fd],
+                encoding="utf-8",
+                errors="replace",
+            ) as child,
+        ):
+            assert child.stdout is not None  # noqa: S101 - for the type checker: asked for above
+            try:
+                for line in child.stdout:
+                    log.write(line)
+                    show(line)
+                return child.wait()
+            except BaseException:
+                child.terminate()
+                raise
+
+    @contextlib.contextmanager
+    def _step(self, what: str) -> Iterator[None]:
+        """Write the line of a step once it has succeeded, with its seconds."""
+        start = time.monotonic()
+        yield
+        say(f"  {what} ({time.monotonic() - start:.1f} s)")
+
+
+def _pip_install() -> list[str]:
+    options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+    return ["pip", "install", *options, "--require-hashes", "--no-deps"]
+
+
+# --- One at a time ---------------------------------------------------------------------------------------------------
+
+
+def hold(fd: int, kind: int, waiting: str) -> None:
+    """Take a lock on `fd`, saying so once if that means waiting."""
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say(waiting)
+        fcntl.flock(fd, kind)
+
+
+def ensure(root: Path = ROOT) -> int:
+    """Return with a complete `.venv` in `root`, and the descriptor that keeps others from replacing it.
+
+    Users of the environment hold the lock shared (the descriptor survives exec), its maker holds it alone, so that
+    nobody's environment is replaced while it is in use.
+    """
+    environment = Environment(root)
+    fd = os.open(root / ".venv.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    built = False
+    while True:
+        hold(fd, fcntl.LOCK_SH, "another run is making .venv; waiting for it")
+        fault = environment.fault()
+        if fault is None:
+            if not built:
+                say(f"environment ready: {environment.folder}")
+            os.set_inheritable(fd, True)
+            return fd
+        if built:
+            raise Stop(BUG, f"{environment.folder} was made, but {fault}: run this again.")
+        # Asking for the lock alone gives the shared one up first, so two runs cannot wait for each other.
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        hold(fd, fcntl.LOCK_EX, "another run is using .venv, which has to be made anew; waiting for it")
+        fault = environment.fault()
+        if fault is not None:
+            say(f"making {environment.folder} from {environment.lock.relative_to(root)}: {fault}")
+            start = time.monotonic()
+            Builder(environment, fd).build()
+            built = True
+            say(f"environment ready in {time.monotonic() - start:.0f} s")
+
+
+def run(root: Path, tool: str, *arguments: str) -> NoReturn:
+    """Set up, then become `.venv/bin/<tool>` with these arguments, without the caller's PYTHONPATH and PYTHONHOME."""
+    ensure(root)
+    environment = Environment(root)
+    for name in ("PYTHONHOME", "PYTHONPATH"):
+        os.environ.pop(name, None)
+    sys.stdout.flush()
+    # Through the interpreter: a script's first line has a length limit, and cannot hold a path with spaces.
+    python = str(environment.python)
+    os.execv(python, [python, str(environment.folder / "bin" / tool), *arguments])  # noqa: S606 - no shell is meant
+
+
+def main(action: Callable[[Path, list[str]], object]) -> None:
+    """Run a script's action with its arguments; turn every foreseen end into one line and an exit code."""
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    try:
+        action(ROOT, sys.argv[1:])
+    except Stop as stop:
+        say(f"error: {stop}")
+        sys.exit(stop.code)
+    except KeyboardInterrupt:
+        say("\nstopped; the same command goes on from here")
+        sys.exit(130)
+    except OSError as error:
+        if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOLCK, errno.EDQUOT}:
+            raise
+        say(f"error: {error.filename or ROOT}: {error.strerror}. The checkout must be writable and the disk not full.")
+        sys.exit(CONFIGURATION)
+
+
+if __name__ == "__main__":
+    main(lambda root, _arguments: ensure(root))
