@@ -18,14 +18,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tasks.support.errors import (
-    ConfigurationError,
-    CredentialsError,
-    DataError,
-    MissingInputError,
-    OmniError,
-    ServiceRefusedError,
-    UsageError,
+from tasks.support.errors import DataError, MissingInputError, ServiceRefusedError, UsageError
+from tasks.support.file_ops import (
+    copy_file,
+    explained,
+    open_plain,
+    pieces,
+    plain_stat,
+    stamp_later,
+    sync_folder,
+    write_all,
 )
 from tasks.support.store import (
     ABSENT,
@@ -40,8 +42,6 @@ from tasks.support.store import (
 )
 
 OWN_FOLDER = ".omni-store"
-PIECE = 1 << 20
-COPY_PIECE = 16 << 20
 NAME_MAX = 255
 STALE_SECONDS = 3600
 
@@ -63,8 +63,8 @@ class FileStore:
     def head(self, key: str) -> Stored | None:
         """Return an object's facts, or None when there is no such object."""
         path = self._path(key)
-        with _explained(f"cannot look at {path}"):
-            found = _stat(path)
+        with explained(f"cannot look at {path}"):
+            found = plain_stat(path)
             if found is None:
                 self._check_root()
         return None if found is None else _stored(key, found)
@@ -72,32 +72,32 @@ class FileStore:
     def get(self, key: str) -> Blob | None:
         """Read a small object whole, or return None when there is no such object."""
         path = self._path(key)
-        with _explained(f"cannot read {path}"), contextlib.ExitStack() as stack:
-            opened = _open(path)
+        with explained(f"cannot read {path}"), contextlib.ExitStack() as stack:
+            opened = open_plain(path)
             if opened is None:
                 self._check_root()
                 return None
             stack.callback(os.close, opened)
             stored = _stored(key, os.fstat(opened))
-            return Blob(stored, b"".join(_pieces(opened, 0, stored.size)))
+            return Blob(stored, b"".join(pieces(opened, 0, stored.size)))
 
     def stream(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """Yield the bytes from ``start`` up to, not including, ``end``; MissingInputError when there is no object."""
         check_range(start, end)
         path = self._path(key)
         with contextlib.ExitStack() as stack:
-            with _explained(f"cannot read {path}"):
-                opened = _open(path)
+            with explained(f"cannot read {path}"):
+                opened = open_plain(path)
                 self._check_root()
             if opened is None:
                 raise MissingInputError(f"no such object: {path}")
             stack.callback(os.close, opened)
             size = os.fstat(opened).st_size
-            pieces = _pieces(opened, start, size if end is None else min(end, size))
+            rest = pieces(opened, start, size if end is None else min(end, size))
             while True:
                 # The caller's own errors, raised at the yield, must not be taken for the store's.
-                with _explained(f"cannot read {path}"):
-                    piece = next(pieces, None)
+                with explained(f"cannot read {path}"):
+                    piece = next(rest, None)
                 if piece is None:
                     return
                 yield piece
@@ -106,8 +106,8 @@ class FileStore:
         """Write a small object and return its entity tag; ConditionFailedError when the condition does not hold."""
         path = self._path(key)
         with self._new_file(path) as new:
-            with _explained(f"cannot write {path}"):
-                _write_all(new.fd, data)
+            with explained(f"cannot write {path}"):
+                write_all(new.fd, data)
             return self._commit(new, key, path, expected)
 
     def put_file(
@@ -121,15 +121,15 @@ class FileStore:
     ) -> str:
         """Copy a file into the store and return its entity tag; blocks are shared where the file system can."""
         target = self._path(key)
-        with _explained(f"cannot write {target}"):
+        with explained(f"cannot write {target}"):
             # A large copy for nothing is saved here; the check that counts is made under the lock.
-            _check_condition(expected, _stat(target), self._name(key))
-        with _explained(f"cannot read {path}", missing=True):
-            source = os.open(path, os.O_RDONLY)
+            _check_condition(expected, plain_stat(target), self._name(key))
+        with explained(f"cannot read {path}", missing=True):
+            source = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             with self._new_file(target) as new:
-                with _explained(f"cannot write {target}"):
-                    _copy(source, new.fd, path, progress)
+                with explained(f"cannot write {target}"):
+                    copy_file(source, new.fd, path, progress)
                 return self._commit(new, key, target, expected)
         finally:
             os.close(source)
@@ -137,8 +137,8 @@ class FileStore:
     def delete(self, key: str) -> None:
         """Delete an object and the folders that this leaves empty; a missing object is no error."""
         path = self._path(key)
-        with _explained(f"cannot delete {path}"):
-            if _stat(path) is None:
+        with explained(f"cannot delete {path}"):
+            if plain_stat(path) is None:
                 self._check_root()
                 return
             with self._locked(key), contextlib.suppress(FileNotFoundError):
@@ -159,13 +159,13 @@ class FileStore:
             check_key(above)
         elif prefix.startswith("/"):
             raise UsageError(f"not a store prefix: {prefix!r}")
-        with _explained(f"cannot list {self.root}"):
+        with explained(f"cannot list {self.root}"):
             self._check_root()
         yield from self._walk(f"{above}/" if above else "", beginning)
 
     def _walk(self, above: str, beginning: str) -> Iterator[Stored]:
         folder = self.root / above
-        with _explained(f"cannot list {folder}"):
+        with explained(f"cannot list {folder}"):
             try:
                 with os.scandir(folder) as found:
                     names = sorted(entry.name for entry in found if entry.name.startswith(beginning))
@@ -177,7 +177,7 @@ class FileStore:
             if key == OWN_FOLDER:
                 continue
             path = self.root / key
-            with _explained(f"cannot list {path}"):
+            with explained(f"cannot list {path}"):
                 stored = self._entry(key, path)
             if stored is not None:
                 yield stored
@@ -246,16 +246,18 @@ class FileStore:
     @contextlib.contextmanager
     def _new_file(self, target: Path) -> Iterator[_NewFile]:
         """Open a hidden file beside the objects; it is gone afterwards unless it was moved to its place."""
-        with _explained(f"cannot write {target}"):
+        with explained(f"cannot write {target}"):
             folder = self._own("new")
             self._sweep(folder)
             path = folder / uuid.uuid4().hex
             opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with explained(f"cannot write {target}"):
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield _NewFile(path, opened)
         finally:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink()
             os.close(opened)
 
     def _sweep(self, folder: Path) -> None:
@@ -276,14 +278,14 @@ class FileStore:
 
     def _commit(self, new: _NewFile, key: str, target: Path, expected: Expected) -> str:
         """Move a finished file to its place if the condition holds, and return its entity tag."""
-        with _explained(f"cannot write {target}"):
+        with explained(f"cannot write {target}"):
             os.fsync(new.fd)
             with self._locked(key):
-                current = _stat(target)
+                current = plain_stat(target)
                 _check_condition(expected, current, self._name(key))
-                _stamp(new.fd, current)
+                stamp_later(new.fd, current)
                 self._move(new.path, target, key)
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
             return _etag(os.fstat(new.fd))
 
     def _move(self, path: Path, target: Path, key: str) -> None:
@@ -314,36 +316,6 @@ class _NewFile:
     fd: int
 
 
-def _stat(path: Path) -> os.stat_result | None:
-    """Return a plain file's status, or None when there is none; other failures raise OSError."""
-    try:
-        found = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return found if stat.S_ISREG(found.st_mode) else None
-
-
-def _open(path: Path) -> int | None:
-    """Open a plain file for reading, or return None when there is none; a pipe in its place does not block."""
-    try:
-        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    if stat.S_ISREG(os.fstat(opened).st_mode):
-        return opened
-    os.close(opened)
-    return None
-
-
-def _pieces(opened: int, start: int, end: int) -> Iterator[bytes]:
-    while start < end:
-        piece = os.pread(opened, min(PIECE, end - start), start)
-        if not piece:
-            raise OSError(errno.EIO, "the file became shorter while it was read")
-        start += len(piece)
-        yield piece
-
-
 def _etag(found: os.stat_result) -> str:
     return f'"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"'
 
@@ -361,87 +333,3 @@ def _check_condition(expected: Expected, current: os.stat_result | None, name: s
             raise ConditionFailedError(f"there is an object already: {name}")
     elif current is None or _etag(current) != expected:
         raise ConditionFailedError(f"the object changed since it was read: {name}")
-
-
-def _stamp(opened: int, current: os.stat_result | None) -> None:
-    """Set a modification time later than the replaced file's: clocks step back, and inodes are used again."""
-    earlier = -1 if current is None else current.st_mtime_ns
-    now = time.time_ns()
-    for later in (max(now, earlier + 1), earlier + 2_000_000_000):
-        os.utime(opened, ns=(now, later))
-        # A file system may keep whole seconds only.
-        if os.fstat(opened).st_mtime_ns > earlier:
-            return
-
-
-def _write_all(opened: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(opened, rest) :]
-
-
-def _copy(source: int, target: int, path: Path, progress: Progress | None) -> None:
-    before = os.fstat(source)
-    if not stat.S_ISREG(before.st_mode):
-        raise DataError(f"not a file: {path}")
-    done = 0
-    while done < before.st_size:
-        count = _copy_piece(source, target, done, min(COPY_PIECE, before.st_size - done))
-        if count == 0:
-            break
-        done += count
-        if progress is not None:
-            progress(count)
-    after = os.fstat(source)
-    if (done, after.st_size, after.st_mtime_ns) != (before.st_size, before.st_size, before.st_mtime_ns):
-        raise DataError(f"the file changed while it was copied: {path}", hint="run this again when it is complete")
-
-
-def _copy_piece(source: int, target: int, offset: int, count: int) -> int:
-    if hasattr(os, "copy_file_range"):
-        try:
-            copied = os.copy_file_range(source, target, count, offset, offset)
-        except OSError as error:
-            if error.errno not in (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM):
-                raise
-        else:
-            if copied:
-                return copied
-    data = os.pread(source, min(count, PIECE), offset)
-    os.lseek(target, offset, os.SEEK_SET)
-    _write_all(target, data)
-    return len(data)
-
-
-def _sync_folder(folder: Path) -> None:
-    # The object is in place already: a folder that went away, or a file system without this call, is no failure.
-    with contextlib.suppress(OSError):
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
-
-
-@contextlib.contextmanager
-def _explained(doing: str, *, missing: bool = False) -> Iterator[None]:
-    """Turn the system's errors into ours; with ``missing``, a file that is not there is a missing input."""
-    try:
-        yield
-    except OSError as error:
-        raise _explain(error, doing, missing=missing) from error
-
-
-def _explain(error: OSError, doing: str, *, missing: bool) -> OmniError:
-    reason = f"{doing}: {(error.strerror or str(error)).lower()}"
-    if missing and isinstance(error, FileNotFoundError):
-        return MissingInputError(reason)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return ServiceRefusedError(reason, hint="nothing was changed; make room or choose another store")
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return CredentialsError(reason, hint="this user lacks a right on the folder")
-    if error.errno == errno.ENAMETOOLONG:
-        return DataError(reason)
-    if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return ConfigurationError(reason, hint="the store must be a folder")
-    return ServiceRefusedError(reason)
