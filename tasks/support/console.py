@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -46,12 +47,9 @@ def emit_json(data: Any) -> None:
 
 def size(count: int) -> str:
     """Return a number of bytes as people read it, in decimal units."""
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
+    units = ("B", "kB", "MB", "GB", "TB")
+    step = min(int(math.log(max(count, 1), 1000) + 1e-9), len(units) - 1)
+    return f"{count / 1000**step:.{1 if step else 0}f} {units[step]}"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
@@ -79,7 +77,13 @@ def progress(label: str, total: int) -> Iterator[Progress]:
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         job = bar.add_task(label, total=total)
         yield lambda done: bar.advance(job, done)

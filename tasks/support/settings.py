@@ -58,7 +58,9 @@ class Settings:
         """Return a secret from the environment, or raise CredentialsError naming the variable."""
         value = self.variable(name)
         if value is None:
-            raise CredentialsError(f"{name} is not set: it is needed {purpose}", hint=f"export {name} and run this again")
+            raise CredentialsError(
+                f"{name} is not set: it is needed {purpose}", hint=f"export {name} and run this again"
+            )
         return value
 
 
@@ -166,4 +168,6 @@ def _check_patterns(patterns: tuple[str, ...], where: str) -> None:
         try:
             re.compile(pattern)
         except (re.error, TypeError) as error:
-            raise ConfigurationError(f"variant pattern {pattern!r} in {where} is not a regular expression: {error}") from error
+            raise ConfigurationError(
+                f"variant pattern {pattern!r} in {where} is not a regular expression: {error}"
+            ) from error

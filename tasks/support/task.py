@@ -8,7 +8,9 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import invoke
+from invoke.program import Program
+from invoke.tasks import Task
+from invoke.tasks import task as invoke_task
 
 from tasks.support.errors import OmniError, UsageError
 
@@ -17,7 +19,7 @@ OUR_BUG = 70
 BROKEN_PIPE = 141
 
 
-class OmniTask(invoke.Task):  # type: ignore[type-arg]
+class OmniTask(Task[Any]):
     """An invoke task whose failures have exit codes and, when foreseen, no traceback."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -30,8 +32,7 @@ class OmniTask(invoke.Task):  # type: ignore[type-arg]
         except Exception as error:  # noqa: BLE001 - the outermost layer: everything becomes an exit code here
             raise SystemExit(report(error)) from None
         except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-            raise SystemExit(INTERRUPTED) from None
+            raise SystemExit(report_interrupt()) from None
 
     def _refuse_option_as_value(self, values: Mapping[str, Any]) -> None:
         # invoke hands the word after a task to its required argument, even when it is an option.
@@ -46,12 +47,21 @@ class OmniTask(invoke.Task):  # type: ignore[type-arg]
         from tasks.support.settings import CHECKOUT
 
         name = next((word for word in sys.argv[1:] if word.split(".")[-1] == self.name.replace("_", "-")), self.name)
-        raise SystemExit(invoke.Program().run(["invoke", "-r", str(CHECKOUT), "--help", name], exit=False))
+        Program().run(["invoke", "-r", str(CHECKOUT), "--help", name], exit=False)
+        raise SystemExit(0)
 
     def _turn_dry(self, values: dict[str, Any]) -> None:
         if "dry_run" not in inspect.signature(self.body).parameters:
             raise UsageError(f"{self.name} has no --dry-run", hint="run it without --dry (-R)")
         values["dry_run"] = True
+
+
+def report_interrupt() -> int:
+    """Say that the person stopped it, and return the exit code for that (128 + SIGINT)."""
+    from tasks.support import console
+
+    console.say("interrupted; nothing is half-done, running it again is safe")
+    return INTERRUPTED
 
 
 def report(error: Exception) -> int:
@@ -70,7 +80,9 @@ def report(error: Exception) -> int:
 
 
 def task(
-    *, help: Mapping[str, str], iterable: Sequence[str] = ()  # noqa: A002 - invoke's own word
+    *,
+    help: Mapping[str, str],  # noqa: A002 - invoke's own word
+    iterable: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], OmniTask]:
     """Make a task of a function.
 
@@ -78,7 +90,9 @@ def task(
     """
 
     def decorate(body: Callable[..., Any]) -> OmniTask:
-        made: OmniTask = invoke.task(klass=OmniTask, help=dict(help), iterable=list(iterable), auto_shortflags=False)(body)
+        made: OmniTask = invoke_task(klass=OmniTask, help=dict(help), iterable=list(iterable), auto_shortflags=False)(
+            body
+        )
         return made
 
     return decorate

@@ -89,7 +89,8 @@ class Revision:
 
     ``counts`` has per project the number of files of each variant ("" is the default one); root pages are made
     from it alone, so that adding a wheel never reads another project's files. ``files`` has per project the keys
-    of its files; None, in a commit's own view, means every file of that commit.
+    of its files; None, in a commit's own view, means every file of that commit. ``restores`` is the number of the
+    revision that a rollback went back to.
     """
 
     number: int
@@ -100,6 +101,7 @@ class Revision:
     note: str
     counts: Mapping[str, Mapping[str, int]]
     files: Mapping[str, tuple[str, ...]] | None = None
+    restores: int | None = None
 
     def records_of(self, state: ProjectState) -> list[FileRecord]:
         """Return the project's files in this revision, sorted by file name; MissingInputError when one is gone."""
@@ -180,6 +182,6 @@ def _decode(data: bytes) -> Any:
 
 def _unreadable(key: str, error: Exception) -> DataError:
     return DataError(
-        f"cannot read the state {key}: {error or type(error).__name__}",
+        f"cannot read the state {key}: {type(error).__name__}: {error}",
         hint="nothing was changed; restore that object from the bucket's version history, or run wheels.adopt",
     )

@@ -1,0 +1,186 @@
+"""Drawing pages from state into the store, so that an older page can never replace a newer one.
+
+A drawer reads the states, then the pages it will replace, then checks that the states are still the ones it
+read. Every write is conditional on the page it read; whoever loses a race reads again. So the last write of a
+page is always made from a state at least as new as every earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from tasks.support.store import ConditionFailedError, Expected, redo_on_conflict
+from tasks.wheels import browse, layout, pages
+from tasks.wheels.index import Index
+from tasks.wheels.state import ProjectState, Revision
+
+PARALLEL = 8
+_PAGE_NAMES = ("/index.html", "/index.json", "/metadata.json", f"/{layout.BROWSE}")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The keys that a drawing wrote and those that it deleted; both empty when everything was up to date."""
+
+    written: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+
+    def __add__(self, other: Drawn) -> Drawn:
+        """Join two drawings."""
+        return Drawn(self.written + other.written, self.deleted + other.deleted)
+
+
+def render_project(index: Index, revision: Revision, view: str, state: ProjectState) -> dict[str, bytes]:
+    """Return every page of one project in one view, by key."""
+    records = revision.records_of(state)
+    rendered: dict[str, bytes] = {}
+    for variant, group in pages.group_by_variant(records, index.rules.alias_of_default).items():
+        rendered |= pages.project_pages(view, variant, state.project, group)
+    rendered |= browse.project_page(view, revision, state.project, records)
+    return rendered
+
+
+def render_root(index: Index, revision: Revision, view: str, single: ProjectState | None) -> dict[str, bytes]:
+    """Return a view's own pages, by key. ``single`` is the state of its only project, when it has just one."""
+    rendered: dict[str, bytes] = {}
+    for variant, projects in _projects_by_variant(revision.counts, index.rules.alias_of_default).items():
+        rendered |= pages.root_pages(view, variant, projects)
+    records = revision.records_of(single) if single else None
+    return rendered | browse.view_page(view, revision, records)
+
+
+def expected_keys(revision: Revision, view: str, alias: str | None) -> set[str]:
+    """Return the key of every page that a view has, from its state alone."""
+    keys = {f"{view}/{layout.BROWSE}"}
+    for variant, projects in _projects_by_variant(revision.counts, alias).items():
+        folder = layout.root(view, variant)
+        keys |= {f"{folder}/index.html", f"{folder}/{layout.JSON_FOLDER}/index.json"}
+        # The default folder has a page for every project, an empty one where no default can be chosen.
+        for project in revision.counts if variant is None else projects:
+            keys |= {f"{folder}/{project}/index.html", f"{folder}/{layout.JSON_FOLDER}/{project}/index.json"}
+            keys.add(f"{folder}/{project}/metadata.json")
+    return keys | {f"{view}/{project}/{layout.BROWSE}" for project in revision.counts}
+
+
+def _projects_by_variant(counts: Mapping[str, Mapping[str, int]], alias: str | None) -> dict[str | None, list[str]]:
+    by_variant: dict[str | None, list[str]] = {None: []}
+    for project in sorted(counts):
+        variants = counts[project]
+        if "" in variants or len(variants) == 1:
+            by_variant[None].append(project)
+        named = {variant for variant in variants if variant}
+        if alias and "" in variants:
+            named.add(alias)
+        for variant in sorted(named):
+            by_variant.setdefault(variant, []).append(project)
+    return by_variant
+
+
+def draw_project(index: Index, view: str, project: str) -> Drawn:
+    """Bring one project's pages in one view up to date, and return what was written."""
+
+    def attempt() -> Drawn:
+        project_read, view_read = index.project(project), index.view(view)
+        revision = view_read.state.current
+        if revision is None or project not in revision.counts:
+            return Drawn()
+        rendered = render_project(index, revision, view, project_read.state)
+        states = {layout.project_state(project): project_read.etag, layout.view_state(view): view_read.etag}
+        return _replace(index, rendered, states)
+
+    return redo_on_conflict(attempt, what=f"pages of {project} in {view}")
+
+
+def draw_root(index: Index, view: str) -> Drawn:
+    """Bring a view's own pages up to date, and return what was written."""
+
+    def attempt() -> Drawn:
+        view_read = index.view(view)
+        revision = view_read.state.current
+        if revision is None:
+            return Drawn()
+        states: dict[str, Expected] = {layout.view_state(view): view_read.etag}
+        single = None
+        if len(revision.counts) == 1:
+            read = index.project(next(iter(revision.counts)))
+            single = read.state
+            states[layout.project_state(read.state.project)] = read.etag
+        return _replace(index, render_root(index, revision, view, single), states)
+
+    return redo_on_conflict(attempt, what=f"pages of {view}")
+
+
+def draw_store(index: Index) -> Drawn:
+    """Bring the store's own human page up to date, and return what was written."""
+
+    def attempt() -> Drawn:
+        old = index.store.get(layout.BROWSE)
+        rendered = render_store(index)
+        written = index.write_page(layout.BROWSE, rendered, old)
+        return Drawn((layout.BROWSE,) if written else ())
+
+    return redo_on_conflict(attempt, what="the store's page")
+
+
+def render_store(index: Index) -> bytes:
+    """Return the store's own human page: the moving views, the releases and the newest commits."""
+    named = [view for view in index.view_names() if not layout.is_commit(view)]
+    nightly = index.view(layout.NIGHTLY).state.current if layout.NIGHTLY in named else None
+    releases = [view for view in named if layout.is_release(view)]
+    state = index.project(index.rules.project).state
+    return browse.store_page(index.rules.project, state.files.values(), nightly, releases)[layout.BROWSE]
+
+
+def draw_view(index: Index, view: str, projects: Iterable[str] | None = None, *, sweep: bool = False) -> Drawn:
+    """Bring a view up to date: its projects' pages (all of them by default), then its own, then delete left-over pages.
+
+    ``sweep`` lists the view's folder, so it is for whole moves and redraws, not for adding a wheel.
+    """
+    revision = index.view(view).state.current
+    if revision is None:
+        return Drawn()
+    chosen = sorted(revision.counts) if projects is None else sorted(projects)
+    drawn = _each(partial(draw_project, index, view), chosen)
+    drawn += draw_root(index, view)
+    return drawn + _sweep(index, view) if sweep else drawn
+
+
+def _each(draw: Callable[[str], Drawn], names: list[str]) -> Drawn:
+    if len(names) < 2:  # noqa: PLR2004 - a pool for one name is waste
+        return sum(map(draw, names), Drawn())
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        return sum(pool.map(draw, names), Drawn())
+
+
+def _replace(index: Index, rendered: Mapping[str, bytes], states: Mapping[str, Expected]) -> Drawn:
+    old = {key: index.store.get(key) for key in rendered}
+    if all(blob is not None and blob.data == rendered[key] for key, blob in old.items()):
+        return Drawn()
+    for key, etag in states.items():
+        if not index.still_current(key, etag):
+            raise ConditionFailedError(f"{key} changed while its pages were drawn")
+    return Drawn(tuple(key for key, data in rendered.items() if index.write_page(key, data, old[key])))
+
+
+def _sweep(index: Index, view: str) -> Drawn:
+    read = index.view(view)
+    if read.state.current is None:
+        return Drawn()
+    expected = expected_keys(read.state.current, view, index.rules.alias_of_default)
+    left_over = sorted(
+        stored.key
+        for stored in index.store.list(f"{view}/")
+        if stored.key.endswith(_PAGE_NAMES) and stored.key not in expected
+    )
+    if not left_over:
+        return Drawn()
+    if not index.still_current(layout.view_state(view), read.etag):
+        return draw_view(index, view, sweep=True)
+    for key in left_over:
+        index.store.delete(key)
+    # A mover that overtook the deletion may have drawn one of those pages anew.
+    redrawn = Drawn() if index.still_current(layout.view_state(view), read.etag) else draw_view(index, view, sweep=True)
+    return Drawn(deleted=tuple(left_over)) + redrawn

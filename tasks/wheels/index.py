@@ -1,0 +1,108 @@
+"""Reading and changing the index's state: every change is a conditional write, redone when it loses its race."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Generic, TypeVar
+
+from tasks.support.settings import WheelSettings
+from tasks.support.store import ABSENT, Blob, Expected, ObjectStore, redo_on_conflict
+from tasks.wheels import layout
+from tasks.wheels.state import ProjectState, ViewState
+
+State = TypeVar("State", ProjectState, ViewState)
+
+
+def timestamp(moment: datetime) -> str:
+    """Write a moment as RFC 3339 in UTC with microseconds, as PEP 700 asks for."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def now() -> str:
+    """Return the present moment as the index writes it."""
+    return timestamp(datetime.now(UTC))
+
+
+@dataclass(frozen=True)
+class Read(Generic[State]):
+    """A state together with the condition under which it may be written back."""
+
+    state: State
+    etag: Expected
+
+
+@dataclass(frozen=True)
+class Index:
+    """The package index in one store, with the rules of ``[tool.omni-ci.wheels]``."""
+
+    store: ObjectStore
+    rules: WheelSettings = field(repr=False)
+
+    def project(self, name: str) -> Read[ProjectState]:
+        """Read a project's state; a project that was never published reads as empty."""
+        key = layout.project_state(name)
+        blob = self.store.get(key)
+        if blob is None:
+            return Read(ProjectState(name), ABSENT)
+        return Read(ProjectState.decode(blob.data, key), blob.etag)
+
+    def view(self, name: str) -> Read[ViewState]:
+        """Read a view's state; a view that was never published reads as empty."""
+        key = layout.view_state(name)
+        blob = self.store.get(key)
+        if blob is None:
+            return Read(ViewState(name), ABSENT)
+        return Read(ViewState.decode(blob.data, key), blob.etag)
+
+    def project_names(self) -> list[str]:
+        """List every project that has a state."""
+        return self._names(layout.PROJECT_STATES)
+
+    def view_names(self) -> list[str]:
+        """List every view that has a state."""
+        return self._names(layout.VIEW_STATES)
+
+    def _names(self, prefix: str) -> list[str]:
+        keys = (stored.key for stored in self.store.list(prefix))
+        return sorted(key.removeprefix(prefix).removesuffix(".json") for key in keys)
+
+    def change_project(self, name: str, change: Callable[[ProjectState], ProjectState]) -> ProjectState:
+        """Apply ``change`` to a project's state; returning the state it was given means no write."""
+
+        def attempt() -> ProjectState:
+            read = self.project(name)
+            changed = change(read.state)
+            if changed is not read.state:
+                self._write(layout.project_state(name), changed.encode(), read.etag)
+            return changed
+
+        return redo_on_conflict(attempt, what=f"state of project {name}")
+
+    def change_view(self, name: str, change: Callable[[ViewState], ViewState]) -> ViewState:
+        """Apply ``change`` to a view's state; returning the state it was given means no write."""
+
+        def attempt() -> ViewState:
+            read = self.view(name)
+            changed = change(read.state)
+            if changed is not read.state:
+                self._write(layout.view_state(name), changed.encode(), read.etag)
+            return changed
+
+        return redo_on_conflict(attempt, what=f"state of view {name}")
+
+    def _write(self, key: str, data: bytes, expected: Expected) -> None:
+        self.store.put(key, data, layout.headers_for(key), expected=expected)
+
+    def write_page(self, key: str, data: bytes, old: Blob | None) -> bool:
+        """Write a page unless it already has these bytes; ConditionFailedError when it is no longer ``old``."""
+        if old is not None and old.data == data:
+            return False
+        self._write(key, data, old.etag if old else ABSENT)
+        return True
+
+    def still_current(self, key: str, etag: Expected) -> bool:
+        """Say whether the object under ``key`` is still the one that was read."""
+        stored = self.store.head(key)
+        return (stored.etag if stored else ABSENT) == etag

@@ -1,0 +1,261 @@
+"""Uploading one commit's wheels: files, metadata sidecars, state and pages, in the order that keeps pages valid."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+from tasks.support.errors import DataError, UsageError
+from tasks.support.store import ABSENT, ConditionFailedError, Progress
+from tasks.wheels import layout, pages
+from tasks.wheels.distribution import Facts
+from tasks.wheels.drawing import Drawn, draw_store, draw_view
+from tasks.wheels.index import Index, now
+from tasks.wheels.state import FileRecord, ProjectState, Revision, TimeSource, ViewState, count_variants
+
+PARALLEL = 6
+
+
+@dataclass(frozen=True)
+class CommitTime:
+    """A commit's time, RFC 3339 in UTC, and where it comes from."""
+
+    moment: str
+    source: TimeSource
+
+
+class Standing(Enum):
+    """What the store knows of a file before the upload."""
+
+    NEW = "new"
+    PUBLISHED = "already there, same bytes"
+
+
+@dataclass(frozen=True)
+class FilePlan:
+    """One file of an upload: its facts, its key and what is to be done."""
+
+    facts: Facts
+    key: str
+    standing: Standing
+
+    @property
+    def metadata_key(self) -> str | None:
+        """Return the key of the metadata sidecar (PEP 658), or None for an sdist."""
+        return self.key + layout.METADATA_SUFFIX if self.facts.metadata_sha256 else None
+
+
+@dataclass(frozen=True)
+class UploadPlan:
+    """What an upload will do. ``actions`` is what ``--dry-run`` prints and what the executor runs."""
+
+    commit: str
+    time: CommitTime
+    files: tuple[FilePlan, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def new(self) -> tuple[FilePlan, ...]:
+        """Return the files that the store does not have yet."""
+        return tuple(plan for plan in self.files if plan.standing is Standing.NEW)
+
+    def actions(self) -> list[tuple[str, str, str]]:
+        """Return (action, key, reason) in the order of execution."""
+        rows = [(f"put {plan.facts.kind.value}", plan.key, plan.standing.value) for plan in self.new]
+        rows += [("put metadata", key, "core metadata (PEP 658)") for plan in self.new if (key := plan.metadata_key)]
+        projects = sorted({plan.facts.project for plan in self.files})
+        if self.new:
+            rows += [("change state", layout.project_state(project), "record the files") for project in projects]
+            rows.append(("change state", layout.view_state(self.commit), "the commit's view"))
+        rows += [("draw pages", f"{self.commit}/{project}/", "when they differ") for project in projects]
+        rows.append(("draw pages", f"{self.commit}/", "when they differ"))
+        return rows
+
+
+@dataclass(frozen=True)
+class UploadReport:
+    """What an upload did."""
+
+    plan: UploadPlan
+    uploaded: tuple[str, ...]
+    drawn: Drawn
+
+
+def plan_upload(index: Index, commit: str, time: CommitTime | None, facts: Sequence[Facts]) -> UploadPlan:
+    """Compare the files with the state and plan the upload; nothing is written.
+
+    ``time`` None means the time of the upload itself. Raises DataError when a published file has other bytes,
+    when two given files have one name, or when a project's name collides with a folder of the index.
+    """
+    layout.check_commit(commit)
+    if not facts:
+        raise UsageError("nothing to upload", hint="give --wheel FILE, or a --dist folder that holds wheels")
+    _refuse_duplicates(facts)
+    files: list[FilePlan] = []
+    for project in sorted({fact.project for fact in facts}):
+        layout.check_project_name(project, index.rules.variants)
+        state = index.project(project).state
+        files += [_plan_file(state, commit, fact) for fact in facts if fact.project == project]
+        _check_variants(index, state, commit, [plan.facts for plan in files if plan.facts.project == project])
+    warnings = tuple(warning for fact in facts for warning in fact.warnings)
+    chosen = time or CommitTime(now(), TimeSource.UPLOAD)
+    return UploadPlan(commit, chosen, tuple(files), warnings)
+
+
+def _refuse_duplicates(facts: Sequence[Facts]) -> None:
+    by_name: dict[str, Facts] = {}
+    for fact in facts:
+        other = by_name.setdefault(fact.filename, fact)
+        if other is not fact and other.sha256 != fact.sha256:
+            raise DataError(f"two files have the name {fact.filename}: {other.path} and {fact.path}")
+
+
+def _plan_file(state: ProjectState, commit: str, fact: Facts) -> FilePlan:
+    key = layout.distribution(commit, fact.filename)
+    known = state.files.get(key)
+    if known is None:
+        return FilePlan(fact, key, Standing.NEW)
+    if known.sha256 != fact.sha256:
+        raise _other_bytes(key, known.sha256, fact)
+    return FilePlan(fact, key, Standing.PUBLISHED)
+
+
+def _other_bytes(key: str, published: str, fact: Facts) -> DataError:
+    return DataError(
+        f"{key} is already published with other bytes: sha256 {published}, {fact.path} has {fact.sha256}",
+        hint="a published file never changes; build from another commit, or give the build another version",
+    )
+
+
+def _check_variants(index: Index, state: ProjectState, commit: str, facts: Sequence[Facts]) -> None:
+    placeholder = CommitTime("", TimeSource.UPLOAD)
+    added = {layout.distribution(commit, fact.filename): _record(commit, placeholder, fact) for fact in facts}
+    there = {key: record for key, record in state.files.items() if record.commit == commit}
+    pages.group_by_variant([*(there | added).values()], index.rules.alias_of_default)
+
+
+def _record(commit: str, time: CommitTime, fact: Facts) -> FileRecord:
+    return FileRecord(
+        key=layout.distribution(commit, fact.filename),
+        version=fact.version,
+        size=fact.size,
+        sha256=fact.sha256,
+        uploaded=now(),
+        commit_time=time.moment,
+        commit_time_from=time.source.value,
+        variant=fact.variant,
+        requires_python=fact.requires_python,
+        metadata_sha256=fact.metadata_sha256,
+    )
+
+
+def execute_upload(index: Index, plan: UploadPlan, progress: Progress | None = None) -> UploadReport:
+    """Upload what is new, record it, and bring the commit's pages up to date.
+
+    Safe to repeat after a failure or a kill at any point; several uploads may run at once.
+    """
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        done = pool.map(partial(_put_file, index, progress), plan.new)
+        uploaded = [key for keys in done for key in keys]
+    projects = sorted({file.facts.project for file in plan.files})
+    for project in projects:
+        added = [_record(plan.commit, plan.time, file.facts) for file in plan.new if file.facts.project == project]
+        record_files(index, project, added)
+    show_commit(index, plan.commit, projects)
+    drawn = draw_view(index, plan.commit, projects) + draw_store(index)
+    return UploadReport(plan, tuple(uploaded), drawn)
+
+
+def _put_file(index: Index, progress: Progress | None, file: FilePlan) -> list[str]:
+    put = []
+    headers = layout.headers_for(file.key)
+    try:
+        index.store.put_file(file.key, file.facts.path, headers, expected=ABSENT, progress=progress)
+        put.append(file.key)
+    except ConditionFailedError:
+        # Left by an upload that was stopped before it could record the file, or by one that runs now.
+        _check_same_bytes(index, file)
+    if file.metadata_key and _put_metadata(index, file.metadata_key, file.facts.metadata):
+        put.append(file.metadata_key)
+    return put
+
+
+def _check_same_bytes(index: Index, file: FilePlan) -> None:
+    digest = hashlib.sha256()
+    for chunk in index.store.stream(file.key):
+        digest.update(chunk)
+    if digest.hexdigest() != file.facts.sha256:
+        raise _other_bytes(file.key, digest.hexdigest(), file.facts)
+
+
+def _put_metadata(index: Index, key: str, metadata: bytes) -> bool:
+    old = index.store.get(key)
+    if old is not None and old.data == metadata:
+        return False
+    try:
+        index.store.put(key, metadata, layout.METADATA, expected=old.etag if old else ABSENT)
+    except ConditionFailedError:
+        # Another upload of the same wheel wrote the same bytes; anything else is refused.
+        again = index.store.get(key)
+        if again is None or again.data != metadata:
+            raise
+        return False
+    return True
+
+
+def record_files(index: Index, project: str, records: Iterable[FileRecord]) -> ProjectState:
+    """Add records to their project's state; a file that is already recorded keeps its first upload time."""
+    by_key = {record.key: record for record in records}
+
+    def change(state: ProjectState) -> ProjectState:
+        fresh = {}
+        for key, record in by_key.items():
+            known = state.files.get(key)
+            if known is None:
+                fresh[key] = record
+            elif known.sha256 != record.sha256:
+                raise DataError(f"{key} was published with other bytes meanwhile: sha256 {known.sha256}")
+        return state.with_files(fresh) if fresh else state
+
+    return index.change_project(project, change)
+
+
+def show_commit(index: Index, commit: str, projects: Sequence[str]) -> ViewState:
+    """Bring the commit's own view up to what the given projects hold for it; no write when it is."""
+
+    def change(view: ViewState) -> ViewState:
+        old = view.current
+        counts = dict(old.counts) if old else {}
+        time = CommitTime(old.commit_time, TimeSource(old.commit_time_from)) if old else None
+        for project in projects:
+            records = [record for record in index.project(project).state.files.values() if record.commit == commit]
+            counts[project] = count_variants(records)
+            time = best_time(records, time)
+        counts = {project: count for project, count in sorted(counts.items()) if count}
+        if time is None or (old and dict(old.counts) == counts):
+            return view
+        revision = Revision(
+            number=(old.number if old else 0) + 1,
+            commit=commit,
+            commit_time=time.moment,
+            commit_time_from=time.source.value,
+            moved=now(),
+            note="upload",
+            counts=counts,
+        )
+        return view.moved_to(revision)
+
+    return index.change_view(commit, change)
+
+
+def best_time(records: Iterable[FileRecord], known: CommitTime | None = None) -> CommitTime | None:
+    """Return a commit's time from its files: git's, else the given one, else the first upload's; None without files."""
+    rank = [TimeSource.GIT, TimeSource.GIVEN, TimeSource.UPLOAD]
+    times = [CommitTime(record.commit_time, TimeSource(record.commit_time_from)) for record in records]
+    if known is not None:
+        times.append(known)
+    return min(times, key=lambda time: (rank.index(time.source), time.moment), default=None)

@@ -1,0 +1,342 @@
+"""Moving views: the commit's own, ``nightly`` (only forward), releases, and going back to an older revision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+
+from packaging.version import Version
+
+from tasks.support.errors import DataError, MissingInputError, RemoteChangedError
+from tasks.support.source import Ancestry
+from tasks.wheels import layout
+from tasks.wheels.drawing import Drawn, draw_store, draw_view
+from tasks.wheels.index import Index, now
+from tasks.wheels.state import FileRecord, Revision, ViewState, count_variants
+from tasks.wheels.upload import CommitTime, best_time, show_commit
+
+AUTO = "auto"
+
+AskAncestry = Callable[[str, str], Ancestry]
+"""Answers how an older commit (first) relates to a newer one (second)."""
+
+
+def unknown_ancestry(_older: str, _newer: str) -> Ancestry:
+    """Answer for a run without the library's history at hand."""
+    return Ancestry.UNKNOWN
+
+
+class Outcome(Enum):
+    """What a request to move a view comes to."""
+
+    MOVE = "moved"
+    SAME = "already there"
+    KEPT = "kept: it is newer"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One commit's files, chosen for a view."""
+
+    view: str
+    commit: str
+    time: CommitTime
+    files: Mapping[str, tuple[FileRecord, ...]]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A planned move of one view, with the reason for its outcome."""
+
+    candidate: Candidate
+    outcome: Outcome
+    reason: str
+
+    @property
+    def view(self) -> str:
+        """Return the view's name."""
+        return self.candidate.view
+
+    def actions(self) -> list[tuple[str, str, str]]:
+        """Return (action, key, reason) in the order of execution."""
+        rows = []
+        if self.outcome is Outcome.MOVE:
+            rows.append(("change state", layout.view_state(self.view), self.reason))
+        if self.outcome is not Outcome.KEPT:
+            rows.append(("draw pages", f"{self.view}/", "when they differ"))
+        else:
+            rows.append(("keep", f"{self.view}/", self.reason))
+        return rows
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What became of one view."""
+
+    view: str
+    outcome: Outcome
+    reason: str
+    drawn: Drawn
+
+
+def views_wanted(index: Index, request: str, commit: str, *, nightly: bool) -> list[str]:
+    """Return the views that a request means.
+
+    ``auto`` is what CI wants: the commit's own view always, ``nightly`` on the nightly schedule, and
+    ``v<public version>`` of the configured project unless that is a development version.
+    """
+    if request != AUTO:
+        return [layout.check_view(request)]
+    records = commit_records(index, commit).get(index.rules.project, ())
+    versions = {Version(record.version) for record in records}
+    releases = sorted({layout.release_view(str(version)) for version in versions if not version.is_devrelease})
+    return [commit, *([layout.NIGHTLY] if nightly else []), *releases]
+
+
+def commit_records(index: Index, commit: str) -> dict[str, tuple[FileRecord, ...]]:
+    """Return a commit's files by project; MissingInputError when nothing was uploaded for it."""
+    revision = index.view(layout.check_commit(commit)).state.current
+    if revision is None:
+        raise MissingInputError(
+            f"no wheels were uploaded for commit {commit} to {index.store.url}",
+            hint=f"invoke wheels.upload --commit {commit}",
+        )
+    found = {project: revision.records_of(index.project(project).state) for project in sorted(revision.counts)}
+    return {project: tuple(records) for project, records in found.items() if records}
+
+
+def plan_move(index: Index, view: str, commit: str, ancestry: AskAncestry = unknown_ancestry) -> Move:
+    """Plan the move of one view to a commit's files; nothing is written.
+
+    Raises MissingInputError when the commit lacks what the view needs, DataError when files contradict each
+    other, RemoteChangedError when two commits' order cannot be told.
+    """
+    candidate = _candidate(index, view, commit)
+    state = index.view(view).state
+    _refuse_other_bytes(index, candidate, state.current)
+    outcome, reason = judge(state, candidate, ancestry)
+    return Move(candidate, outcome, reason)
+
+
+def _candidate(index: Index, view: str, commit: str) -> Candidate:
+    files = commit_records(index, commit)
+    time = best_time(record for records in files.values() for record in records)
+    if time is None:
+        raise MissingInputError(f"commit {commit} has no files left in {index.store.url}")
+    if view == layout.NIGHTLY:
+        _require(index.rules.required_nightly, files, commit)
+    elif layout.is_release(view):
+        files = _of_version(files, view, commit)
+    if not layout.is_commit(view):
+        _require_default(files, view)
+    return Candidate(view, commit, time, files)
+
+
+def _require(patterns: Sequence[str], files: Mapping[str, Sequence[FileRecord]], commit: str) -> None:
+    names = [record.filename for records in files.values() for record in records]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise MissingInputError(
+                f"commit {commit} has no file {pattern}, which a nightly needs",
+                hint="upload it, or change required-nightly in [tool.omni-ci.wheels]",
+            )
+
+
+def _of_version(files: Mapping[str, Sequence[FileRecord]], view: str, commit: str) -> dict[str, tuple[FileRecord, ...]]:
+    wanted = Version(view.removeprefix("v"))
+    matching = {
+        project: tuple(record for record in records if Version(Version(record.version).public) == wanted)
+        for project, records in files.items()
+    }
+    matching = {project: records for project, records in matching.items() if records}
+    if not matching:
+        have = ", ".join(sorted({record.version for records in files.values() for record in records}))
+        raise MissingInputError(f"commit {commit} has no file of version {wanted}; it has {have}")
+    return matching
+
+
+def _require_default(files: Mapping[str, Sequence[FileRecord]], view: str) -> None:
+    for project, records in files.items():
+        variants = count_variants(records)
+        if "" not in variants and len(variants) > 1:
+            raise DataError(
+                f"no default variant of {project} for {view}: there are only {', '.join(variants)}",
+                hint="upload the wheel without an accelerator suffix to the same commit first",
+            )
+
+
+def judge(state: ViewState, candidate: Candidate, ancestry: AskAncestry) -> tuple[Outcome, str]:
+    """Decide what a move to ``candidate`` comes to, given what the view holds now."""
+    current = state.current
+    if current is None:
+        return Outcome.MOVE, "first publish"
+    new_files = _merged(current, candidate)
+    if current.commit == candidate.commit or candidate.view != layout.NIGHTLY:
+        if _same_files(current, candidate, new_files):
+            return Outcome.SAME, "same files"
+        return Outcome.MOVE, "more files" if current.commit == candidate.commit else f"adds commit {candidate.commit}"
+    return _nightly_order(current, candidate, ancestry)
+
+
+def _nightly_order(current: Revision, candidate: Candidate, ancestry: AskAncestry) -> tuple[Outcome, str]:
+    relation = ancestry(current.commit, candidate.commit)
+    if relation is Ancestry.ANCESTOR:
+        return Outcome.MOVE, f"descends from {current.commit}"
+    if relation is Ancestry.DESCENDANT:
+        return Outcome.KEPT, f"{current.commit} descends from {candidate.commit}"
+    if current.commit_time == candidate.time.moment:
+        raise RemoteChangedError(
+            f"cannot tell which is newer: {current.commit} (now nightly) and {candidate.commit} "
+            f"have the same time {current.commit_time}",
+            hint="run it where the library's history is at hand (--source), or upload with --commit-time",
+        )
+    if current.commit_time < candidate.time.moment:
+        return Outcome.MOVE, f"newer than {current.commit} ({current.commit_time}, {current.commit_time_from})"
+    return Outcome.KEPT, f"{current.commit} of {current.commit_time} is newer than {candidate.time.moment}"
+
+
+def _merged(current: Revision | None, candidate: Candidate) -> dict[str, tuple[str, ...]]:
+    keys = {project: tuple(record.key for record in records) for project, records in candidate.files.items()}
+    if current is None or not layout.is_release(candidate.view):
+        return keys
+    merged = {project: list(known) for project, known in (current.files or {}).items()}
+    for project, new in keys.items():
+        there = {key.rpartition("/")[2] for key in merged.get(project, [])}
+        merged.setdefault(project, []).extend(key for key in new if key.rpartition("/")[2] not in there)
+    return {project: tuple(sorted(known)) for project, known in sorted(merged.items())}
+
+
+def _same_files(current: Revision, candidate: Candidate, files: Mapping[str, Sequence[str]]) -> bool:
+    if current.files is None:
+        return {p: dict(c) for p, c in current.counts.items()} == _counts(candidate.files)
+    return {p: set(k) for p, k in current.files.items()} == {p: set(k) for p, k in files.items()}
+
+
+def _counts(files: Mapping[str, Iterable[FileRecord]]) -> dict[str, dict[str, int]]:
+    return {project: count_variants(records) for project, records in files.items()}
+
+
+def execute_move(index: Index, move: Move, ancestry: AskAncestry = unknown_ancestry) -> Moved:
+    """Move the view, re-judged against what it holds at that moment, and bring its pages up to date."""
+    if layout.is_commit(move.view):
+        before = index.view(move.view).state
+        after = show_commit(index, move.view, sorted(move.candidate.files))
+        outcome, reason = (Outcome.SAME, "same files") if after == before else (Outcome.MOVE, "more files")
+    else:
+        outcome, reason = _change(index, move.candidate, ancestry)
+    if outcome is Outcome.KEPT:
+        return Moved(move.view, outcome, reason, Drawn())
+    drawn = draw_view(index, move.view, sweep=outcome is Outcome.MOVE) + draw_store(index)
+    return Moved(move.view, outcome, reason, drawn)
+
+
+def _change(index: Index, candidate: Candidate, ancestry: AskAncestry) -> tuple[Outcome, str]:
+    verdict: list[tuple[Outcome, str]] = []
+
+    def change(state: ViewState) -> ViewState:
+        _refuse_other_bytes(index, candidate, state.current)
+        verdict.append(judge(state, candidate, ancestry))
+        if verdict[-1][0] is not Outcome.MOVE:
+            return state
+        return state.moved_to(_revision(index, state, candidate))
+
+    index.change_view(candidate.view, change)
+    return verdict[-1]
+
+
+def _revision(index: Index, state: ViewState, candidate: Candidate) -> Revision:
+    current = state.current
+    files = _merged(current, candidate)
+    records = {project: _records(index, project, keys) for project, keys in files.items()}
+    return Revision(
+        number=(current.number if current else 0) + 1,
+        commit=candidate.commit,
+        commit_time=candidate.time.moment,
+        commit_time_from=candidate.time.source.value,
+        moved=now(),
+        note="publish",
+        counts=_counts(records),
+        files=files,
+    )
+
+
+def _records(index: Index, project: str, keys: Iterable[str]) -> list[FileRecord]:
+    known = index.project(project).state.files
+    gone = [key for key in keys if key not in known]
+    if gone:
+        raise MissingInputError(
+            f"no longer in the store: {gone[0]}", hint="run it again to plan from the present state"
+        )
+    return [known[key] for key in keys]
+
+
+def _refuse_other_bytes(index: Index, candidate: Candidate, current: Revision | None) -> None:
+    """Refuse a release whose file of the same name, from another commit, has other bytes."""
+    if current is None or not layout.is_release(candidate.view):
+        return
+    for project, new in candidate.files.items():
+        held = _records(index, project, (current.files or {}).get(project, ()))
+        there = {record.filename: record for record in held}
+        for record in new:
+            other = there.get(record.filename, record)
+            if other.sha256 != record.sha256:
+                raise DataError(
+                    f"{candidate.view} already holds {record.filename} from commit {other.commit} with other bytes",
+                    hint=f"{record.commit} built that version again; a release never changes: give it a new version",
+                )
+
+
+def plan_rollback(index: Index, view: str, to: int | None) -> tuple[ViewState, Revision]:
+    """Choose the revision to go back to: the given one, else the one before the present.
+
+    Raises MissingInputError when there is none, or when one of its files was pruned.
+    """
+    state = index.view(view).state
+    current = state.current
+    if current is None:
+        raise MissingInputError(f"view {view} was never published in {index.store.url}")
+    before = current.restores or current.number
+    if to is None:
+        older = [r for r in state.revisions if r.number < before and r.restores is None]
+        if not older:
+            raise MissingInputError(f"view {view} has no revision before {before}", hint="nothing was changed")
+        target = older[-1]
+    else:
+        found = [r for r in state.revisions if r.number == to]
+        if not found:
+            known = ", ".join(str(r.number) for r in state.revisions)
+            raise MissingInputError(f"view {view} has no revision {to}", hint=f"it has {known}")
+        target = found[0]
+    for project, keys in (target.files or {}).items():
+        _records(index, project, keys)
+    return state, target
+
+
+def execute_rollback(index: Index, planned: ViewState, target: Revision) -> Moved:
+    """Make ``target`` the view's newest revision again; RemoteChangedError when the view moved since the plan."""
+
+    def change(state: ViewState) -> ViewState:
+        current = state.current
+        if current is None or planned.current is None or current.number != planned.current.number:
+            raise RemoteChangedError(f"view {state.view} moved since the plan", hint="look at it, then run this again")
+        restored = Revision(
+            number=current.number + 1,
+            commit=target.commit,
+            commit_time=target.commit_time,
+            commit_time_from=target.commit_time_from,
+            moved=now(),
+            note=f"rollback to {target.number}",
+            counts=target.counts,
+            files=target.files,
+            restores=target.restores or target.number,
+        )
+        return state.moved_to(restored)
+
+    state = planned
+    if planned.current is not None and planned.current.files != target.files:
+        state = index.change_view(planned.view, change)
+    outcome = Outcome.SAME if state is planned else Outcome.MOVE
+    drawn = draw_view(index, planned.view, sweep=True) + draw_store(index)
+    return Moved(planned.view, outcome, f"revision {target.number}", drawn)
