@@ -45,6 +45,11 @@ def emit_json(data: Any) -> None:
     print(mask(json.dumps(data, indent=2, ensure_ascii=False)), flush=True)
 
 
+def emit_text(text: str) -> None:
+    """Print text that is to be pasted or piped on stdout."""
+    print(mask(text), flush=True)
+
+
 def size(count: int) -> str:
     """Return a number of bytes as people read it, in decimal units."""
     units = ("B", "kB", "MB", "GB", "TB")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum
@@ -205,3 +208,22 @@ def _git(source: Path, *arguments: str, or_no: bool = False) -> Captured:
     if answer.code and not or_no:
         raise DataError(f"git {arguments[0]} failed in {source}: {last_useful_line(answer.stderr)}")
     return answer
+
+
+def library_python(settings: Settings) -> Path | None:
+    """Return the python that runs the library: ``--python``, OMNI_CI_PYTHON, or the first outside the tool's own venv.
+
+    None when there is none; a chosen one that does not exist raises MissingInputError.
+    """
+    path = settings.variable("PATH") or os.defpath
+    if settings.python is not None:
+        found = shutil.which(str(Path(settings.python).expanduser()), path=path)
+        if found is None:
+            raise MissingInputError(f"no such python: {settings.python}", hint="correct --python or OMNI_CI_PYTHON")
+        return Path(found).absolute()
+    ours = Path(sys.prefix) if sys.prefix != sys.base_prefix else None
+    for folder in path.split(os.pathsep):
+        found = shutil.which("python3", path=folder) if folder else None
+        if found and (ours is None or Path(folder).resolve() != (ours / "bin").resolve()):
+            return Path(found).absolute()
+    return None
