@@ -61,6 +61,14 @@ def check_view(name: str) -> str:
     raise UsageError(f"unknown view {name!r}", hint="a view is nightly, v<version> or a full commit hash")
 
 
+def check_moving_view(name: str) -> str:
+    """Return the canonical name of a view that has a history: ``nightly`` or a release's."""
+    view = check_view(name)
+    if is_commit(view):
+        raise UsageError(f"a commit's own view has no history: {name}", hint="roll back nightly or v<version>")
+    return view
+
+
 def is_release(view: str) -> bool:
     """Say whether this names a release view."""
     return view.startswith("v")

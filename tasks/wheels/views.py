@@ -288,7 +288,23 @@ def _refuse_other_bytes(index: Index, candidate: Candidate, current: Revision | 
                 )
 
 
-def plan_rollback(index: Index, view: str, to: int | None) -> tuple[ViewState, Revision]:
+@dataclass(frozen=True)
+class RollbackPlan:
+    """A planned return of a view to an older revision."""
+
+    state: ViewState
+    target: Revision
+
+    def actions(self) -> list[tuple[str, str, str]]:
+        """Return (action, key, reason) in the order of execution."""
+        view = self.state.view
+        return [
+            ("change state", layout.view_state(view), f"back to revision {self.target.number}"),
+            ("draw pages", f"{view}/", "when they differ"),
+        ]
+
+
+def plan_rollback(index: Index, view: str, to: int | None) -> RollbackPlan:
     """Choose the revision to go back to: the given one, else the one before the present.
 
     Raises MissingInputError when there is none, or when one of its files was pruned.
@@ -311,11 +327,12 @@ def plan_rollback(index: Index, view: str, to: int | None) -> tuple[ViewState, R
         target = found[0]
     for project, keys in (target.files or {}).items():
         _records(index, project, keys)
-    return state, target
+    return RollbackPlan(state, target)
 
 
-def execute_rollback(index: Index, planned: ViewState, target: Revision) -> Moved:
-    """Make ``target`` the view's newest revision again; RemoteChangedError when the view moved since the plan."""
+def execute_rollback(index: Index, plan: RollbackPlan) -> Moved:
+    """Make the target the view's newest revision again; RemoteChangedError when the view moved since the plan."""
+    planned, target = plan.state, plan.target
 
     def change(state: ViewState) -> ViewState:
         current = state.current

@@ -1,0 +1,379 @@
+"""The wheels tasks: build, upload, index, check, serve and care for the package index."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tasks.support.task import task
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tasks.wheels.views import Moved
+
+_STORE = "wheel store: file:///folder, a folder's path or s3://bucket/prefix"
+_PROFILE = "local, ci or production: what may be changed"
+_SOURCE = "checkout of the library"
+_COMMIT = "full commit hash; default: BUILDKITE_COMMIT, else HEAD of the source"
+_DRY_RUN = "print the plan and stop"
+_JSON = "print the result as JSON on stdout"
+_CHANGING = {"store": _STORE, "profile": _PROFILE, "dry_run": _DRY_RUN, "json": _JSON}
+
+
+@task(
+    help={
+        "source": _SOURCE,
+        "device": "cuda, rocm, xpu, npu or cpu: sets VLLM_OMNI_TARGET_DEVICE",
+        "dist": "folder for the wheel and the sdist; default: dist in the source",
+        "commit": "commit of a source without git",
+        "allow_dirty": "build uncommitted changes too",
+        "dry_run": _DRY_RUN,
+        "json": _JSON,
+    }
+)
+def build(
+    _ctx: Any,
+    source: str | None = None,
+    device: str | None = None,
+    dist: str | None = None,
+    commit: str | None = None,
+    allow_dirty: bool = False,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Build the sdist and the wheel of the source, isolated."""
+    from tasks.wheels import building
+
+    building.run_command(
+        source=source, device=device, dist=dist, commit=commit, allow_dirty=allow_dirty, dry_run=dry_run, json=json
+    )
+
+
+@task(
+    help={
+        "commit": _COMMIT,
+        "dist": "folder whose wheels are uploaded; default: dist in the source",
+        "wheel": "a wheel to upload; repeatable",
+        "sdist": "upload the folder's sdist too",
+        "commit_time": "time of the commit where git does not know it, for example 2026-08-28T03:00:00Z",
+        "source": _SOURCE,
+        **_CHANGING,
+    },
+    iterable=["wheel"],
+)
+def upload(
+    _ctx: Any,
+    commit: str | None = None,
+    dist: str | None = None,
+    wheel: Sequence[str] | None = None,
+    sdist: bool = False,
+    commit_time: str | None = None,
+    source: str | None = None,
+    store: str | None = None,
+    profile: str | None = None,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Upload one commit's wheels and draw the commit's view."""
+    from tasks.support import console, settings
+    from tasks.support.profiles import Deed
+    from tasks.support.source import choose_commit
+    from tasks.wheels import begin, showing
+    from tasks.wheels.distribution import read_facts
+    from tasks.wheels.upload import execute_upload, plan_upload
+
+    chosen = settings.load(profile=profile, store=store, source=source)
+    checkout = begin.find_source(chosen)
+    sha = choose_commit(chosen, commit, checkout)
+    index = begin.open_index(chosen, Deed.STAGE)
+    files = begin.choose_files(dist, wheel, checkout, sdist=sdist)
+    facts = [read_facts(file, chosen.wheels.variants) for file in files]
+    plan = plan_upload(index, sha, begin.commit_time(checkout, sha, commit_time), facts)
+    showing.upload_plan(plan)
+    if dry_run:
+        showing.dry_run(plan.actions(), json=json)
+        return
+    with console.progress("uploading", sum(file.facts.size for file in plan.new)) as progress:
+        report = execute_upload(index, plan, progress)
+    showing.upload_report(index, report, json=json)
+
+
+@task(
+    help={
+        "view": "nightly, v<version>, a full commit hash, or auto: what CI wants",
+        "commit": _COMMIT,
+        "source": _SOURCE,
+        **_CHANGING,
+    }
+)
+def index(
+    _ctx: Any,
+    view: str,
+    commit: str | None = None,
+    source: str | None = None,
+    store: str | None = None,
+    profile: str | None = None,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Move a view of the index to a commit's wheels."""
+    from tasks.support import settings
+    from tasks.support.profiles import Deed
+    from tasks.support.source import choose_commit
+    from tasks.wheels import begin, layout, showing
+    from tasks.wheels.views import AUTO, execute_move, plan_move, views_wanted
+
+    chosen = settings.load(profile=profile, store=store, source=source)
+    checkout = begin.find_source(chosen)
+    sha = choose_commit(chosen, commit, checkout)
+    opened = begin.open_index(chosen)
+    names = views_wanted(opened, view, sha, nightly=chosen.switch("NIGHTLY"))
+    begin.open_index(chosen, Deed.STAGE if all(map(layout.is_commit, names)) else Deed.MOVE)
+    ancestry = begin.ask_ancestry(checkout)
+    moves = [plan_move(opened, name, sha, ancestry) for name in names]
+    if dry_run:
+        showing.dry_run([action for move in moves for action in move.actions()], json=json)
+        return
+    moved = [execute_move(opened, move, ancestry) for move in moves]
+    showing.moved(opened, moved, json=json)
+    _require_moved(moved, asked=view != AUTO)
+
+
+def _require_moved(moved: Sequence[Moved], *, asked: bool) -> None:
+    from tasks.support.errors import RemoteChangedError
+    from tasks.wheels.views import Outcome
+
+    kept = [view for view in moved if view.outcome is Outcome.KEPT]
+    if asked and kept:
+        raise RemoteChangedError(
+            f"{kept[0].view} was not moved: {kept[0].reason}",
+            hint=f"to go back, use invoke wheels.rollback {kept[0].view}",
+        )
+
+
+@task(help=_CHANGING)
+def redraw(
+    _ctx: Any, store: str | None = None, profile: str | None = None, dry_run: bool = False, json: bool = False
+) -> None:
+    """Draw all pages anew from the state."""
+    from tasks.support import settings
+    from tasks.support.profiles import Deed
+    from tasks.wheels import begin, showing
+    from tasks.wheels.redrawing import plan_redraw, redraw_all
+
+    opened = begin.open_index(settings.load(profile=profile, store=store), Deed.MOVE)
+    if dry_run:
+        showing.dry_run(plan_redraw(opened), json=json)
+        return
+    showing.drawn(redraw_all(opened), json=json)
+
+
+@task(
+    help={
+        "view": "nightly, v<version> or a full commit hash",
+        "strict": "warnings fail too (65)",
+        "online": "ask the public index whether names of this view are free there",
+        "store": _STORE,
+        "json": _JSON,
+    }
+)
+def check(
+    _ctx: Any, view: str, strict: bool = False, online: bool = False, store: str | None = None, json: bool = False
+) -> None:
+    """Check a view's published pages against state and objects."""
+    from tasks.support import settings
+    from tasks.wheels import begin, checking, layout, showing
+
+    chosen = settings.load(store=store)
+    opened = begin.open_index(chosen)
+    public = checking.public_index(chosen) if online else None
+    report = checking.check_view(opened, layout.check_view(view), online=public)
+    showing.findings(report, json=json)
+    error = checking.report_error(report, strict=strict)
+    if error is not None:
+        raise error
+
+
+@task(help={"store": _STORE, "port": "port on 127.0.0.1; default: a free one", "log": "print a line for each request"})
+def serve(_ctx: Any, store: str | None = None, port: str = "0", log: bool = False) -> None:
+    """Serve a store's index on this machine until Ctrl-C."""
+    from tasks.support import settings
+    from tasks.support.arguments import parse_count
+    from tasks.support.store import open_store
+    from tasks.wheels.serving import serve_forever
+
+    chosen = settings.load(store=store)
+    serve_forever(open_store(chosen.store), port=parse_count(port, "--port"), log=log)
+
+
+@task(
+    help={
+        "keep": "how many nightlies stay; default: keep-nightlies in pyproject.toml",
+        "younger_than": "commits first uploaded within this time stay, for example 7d",
+        "max_share": "refuse to remove a larger share than this, for example 20%",
+        **_CHANGING,
+    }
+)
+def prune(
+    _ctx: Any,
+    keep: str | None = None,
+    younger_than: str = "7d",
+    max_share: str | None = None,
+    store: str | None = None,
+    profile: str | None = None,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Delete old commits that no view needs."""
+    from tasks.support import arguments, settings
+    from tasks.support.profiles import Deed
+    from tasks.wheels import begin, pruning, showing
+
+    chosen = settings.load(profile=profile, store=store)
+    opened = begin.open_index(chosen, Deed.CLEAN)
+    rules = chosen.wheels
+    plan = pruning.plan_prune(
+        opened,
+        keep=rules.keep_nightlies if keep is None else arguments.parse_count(keep, "--keep", least=1),
+        younger_than=arguments.parse_age(younger_than, "--younger-than"),
+        max_share=rules.max_prune_share if max_share is None else arguments.parse_share(max_share, "--max-share"),
+    )
+    showing.prune_plan(plan)
+    if dry_run:
+        showing.dry_run(plan.actions(), json=json)
+        return
+    showing.prune_report(pruning.execute_prune(opened, plan), json=json)
+
+
+@task(
+    help={
+        "version": "version whose files are yanked (PEP 592)",
+        "reason": "one line for users; may be empty",
+        "project": "project; default: the one in pyproject.toml",
+        "commit": "only this commit's files",
+        "file": "only the file of this name; repeatable",
+        "undo": "take the yank back",
+        **_CHANGING,
+    },
+    iterable=["file"],
+)
+def yank(
+    _ctx: Any,
+    version: str,
+    reason: str | None = None,
+    project: str | None = None,
+    commit: str | None = None,
+    file: Sequence[str] | None = None,
+    undo: bool = False,
+    store: str | None = None,
+    profile: str | None = None,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Mark a version's files as yanked, or take that back."""
+    from tasks.support import settings
+    from tasks.support.profiles import Deed
+    from tasks.wheels import begin, showing, yanking
+
+    chosen = settings.load(profile=profile, store=store)
+    request = yanking.request(
+        project or chosen.wheels.project, version, commit=commit, files=tuple(file or ()), reason=reason, undo=undo
+    )
+    opened = begin.open_index(chosen, Deed.MOVE)
+    plan = yanking.plan_yank(opened, request)
+    if dry_run:
+        showing.dry_run(plan.actions(), json=json)
+        return
+    showing.drawn(yanking.execute_yank(opened, plan), json=json)
+
+
+@task(help={"view": "nightly or v<version>", "to": "number of the revision; default: the one before", **_CHANGING})
+def rollback(
+    _ctx: Any,
+    view: str,
+    to: str | None = None,
+    store: str | None = None,
+    profile: str | None = None,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Go back to an older revision of a view."""
+    from tasks.support import arguments, settings
+    from tasks.support.profiles import Deed
+    from tasks.wheels import begin, layout, showing
+    from tasks.wheels.views import execute_rollback, plan_rollback
+
+    chosen = settings.load(profile=profile, store=store)
+    number = None if to is None else arguments.parse_count(to, "--to", least=1)
+    name = layout.check_moving_view(view)
+    opened = begin.open_index(chosen, Deed.MOVE)
+    plan = plan_rollback(opened, name, number)
+    showing.revisions(plan)
+    if dry_run:
+        showing.dry_run(plan.actions(), json=json)
+        return
+    showing.moved(opened, [execute_rollback(opened, plan)], json=json)
+
+
+@task(
+    help={
+        "commit": "only this commit's folder; repeatable; default: every commit folder",
+        "source": _SOURCE,
+        **_CHANGING,
+    },
+    iterable=["commit"],
+)
+def adopt(
+    _ctx: Any,
+    commit: Sequence[str] | None = None,
+    source: str | None = None,
+    store: str | None = None,
+    profile: str | None = None,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Take over wheels that lie in the store without state."""
+    from functools import partial
+
+    from tasks.support import console, settings
+    from tasks.support.profiles import Deed
+    from tasks.wheels import adopting, begin, layout, showing
+
+    chosen = settings.load(profile=profile, store=store, source=source)
+    checkout = begin.find_source(chosen)
+    commits = [layout.check_commit(sha) for sha in commit or ()]
+    opened = begin.open_index(chosen, Deed.MOVE)
+    plan = adopting.plan_adopt(opened, commits)
+    if dry_run:
+        showing.dry_run(plan.actions(), json=json)
+        return
+    with console.progress("hashing", plan.size) as progress:
+        time_of = partial(begin.commit_time, checkout, given=None)
+        report = adopting.execute_adopt(opened, plan, time_of, progress)
+    showing.adopted(report, json=json)
+
+
+@task(
+    help={
+        "version": "version to publish, with or without a leading v",
+        "commit": "commit whose wheels are published; default: the only one that has this version",
+        "sdist": "publish the sdist too",
+        **_CHANGING,
+    }
+)
+def publish(
+    _ctx: Any,
+    version: str | None = None,
+    commit: str | None = None,
+    sdist: bool = False,
+    store: str | None = None,
+    profile: str | None = None,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Publish a version's wheels from the store to PyPI."""
+    from tasks.wheels import pypi
+
+    pypi.run_command(
+        version=version, commit=commit, sdist=sdist, store=store, profile=profile, dry_run=dry_run, json=json
+    )

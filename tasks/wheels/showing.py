@@ -1,0 +1,167 @@
+"""What the wheels tasks print: plans and reports as tables on stderr, and as JSON on stdout when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tasks.support import console
+from tasks.wheels.drawing import Drawn
+from tasks.wheels.index import Index
+from tasks.wheels.upload import UploadPlan, UploadReport
+from tasks.wheels.views import Moved, RollbackPlan
+
+if TYPE_CHECKING:
+    from tasks.wheels.adopting import AdoptReport
+    from tasks.wheels.checking import CheckReport
+    from tasks.wheels.pruning import PrunePlan, PruneReport
+
+Action = tuple[str, str, str]
+
+
+def dry_run(actions: Sequence[Action], *, json: bool) -> None:
+    """Show a plan's actions in their order."""
+    if actions:
+        console.table(("action", "what", "why"), actions)
+    console.say(f"dry run: {_plural(len(actions), 'action')}, nothing was changed")
+    if json:
+        names = ("action", "what", "why")
+        console.emit_json({"dry_run": True, "actions": [dict(zip(names, row, strict=True)) for row in actions]})
+
+
+def upload_plan(plan: UploadPlan) -> None:
+    """Show the files of an upload."""
+    rows = [
+        (
+            file.facts.filename,
+            console.size(file.facts.size),
+            file.facts.variant or "default",
+            f"sha256:{file.facts.sha256[:12]}",
+            file.standing.value,
+        )
+        for file in plan.files
+    ]
+    console.table(("file", "size", "variant", "digest", "state"), rows)
+    console.say(f"commit {plan.commit} of {plan.time.moment} ({plan.time.source.value})")
+    for warning in plan.warnings:
+        console.warn(warning)
+
+
+def upload_report(index: Index, report: UploadReport, *, json: bool) -> None:
+    """Show what an upload did and where to look."""
+    new = len(report.plan.new)
+    if new or report.drawn.written:
+        files = f"{_plural(new, 'file')} uploaded, {_plural(len(report.drawn.written), 'page')} drawn"
+        console.say(f"{files} · {index.store.url}/{report.plan.commit}/")
+    else:
+        console.say("nothing to do: every file and page is there")
+    if json:
+        console.emit_json(
+            {
+                "commit": report.plan.commit,
+                "files": [
+                    {
+                        "key": file.key,
+                        "sha256": file.facts.sha256,
+                        "size": file.facts.size,
+                        "new": file in report.plan.new,
+                    }
+                    for file in report.plan.files
+                ],
+                **_drawn(report.drawn),
+            }
+        )
+
+
+def moved(index: Index, views: Sequence[Moved], *, json: bool) -> None:
+    """Show what became of each view."""
+    rows = [
+        (view.view, view.outcome.value, view.reason, _pages(view.drawn), f"{index.store.url}/{view.view}/")
+        for view in views
+    ]
+    console.table(("view", "outcome", "reason", "pages", "where"), rows)
+    if json:
+        console.emit_json(
+            {
+                "views": [
+                    {"view": v.view, "outcome": v.outcome.name.lower(), "reason": v.reason, **_drawn(v.drawn)}
+                    for v in views
+                ]
+            }
+        )
+
+
+def drawn(result: Drawn, *, json: bool) -> None:
+    """Show what a drawing wrote and deleted."""
+    if result.written or result.deleted:
+        console.say(_pages(result))
+    else:
+        console.say("nothing to do: every page is up to date")
+    if json:
+        console.emit_json(_drawn(result))
+
+
+def revisions(plan: RollbackPlan) -> None:
+    """Show a view's history with the present revision and the one to go back to."""
+    current = plan.state.current
+    rows = []
+    for revision in reversed(plan.state.revisions):
+        mark = "now" if revision is current else "back to" if revision is plan.target else ""
+        files = sum(sum(counts.values()) for counts in revision.counts.values())
+        rows.append((mark, str(revision.number), revision.moved, revision.commit, str(files), revision.note))
+    console.table(("", "revision", "moved", "commit", "files", "note"), rows)
+
+
+def findings(report: CheckReport, *, json: bool) -> None:
+    """Show what a check found."""
+    rows = [(found.severity.value, found.key, found.what, found.hint or "") for found in report.findings]
+    if rows:
+        console.table(("severity", "where", "what", "what to do"), rows)
+    else:
+        console.say(f"{report.view}: nothing found")
+    if json:
+        names = ("severity", "key", "what", "hint")
+        console.emit_json({"view": report.view, "findings": [dict(zip(names, row, strict=True)) for row in rows]})
+
+
+def prune_plan(plan: PrunePlan) -> None:
+    """Show which commits stay and which go."""
+    rows = [(choice.verdict, choice.commit, choice.reason) for choice in plan.choices]
+    console.table(("", "commit", "why"), rows)
+
+
+def prune_report(report: PruneReport, *, json: bool) -> None:
+    """Show what a prune deleted."""
+    if report.commits:
+        deleted = _plural(len(report.deleted), "object")
+        console.say(
+            f"{_plural(len(report.commits), 'commit')} pruned, {deleted} deleted, {console.size(report.freed)} freed"
+        )
+    else:
+        console.say("nothing to do: every commit is needed or young")
+    if json:
+        console.emit_json({"commits": list(report.commits), "deleted": list(report.deleted), "freed": report.freed})
+
+
+def adopted(report: AdoptReport, *, json: bool) -> None:
+    """Show what was taken over; the caller raises for what was refused."""
+    console.say(f"{_plural(len(report.adopted), 'file')} adopted, {_plural(len(report.known), 'file')} known before")
+    for key, reason in report.refused:
+        console.warn(f"{key}: {reason}")
+    if json:
+        refused = [{"key": key, "reason": reason} for key, reason in report.refused]
+        console.emit_json({"adopted": list(report.adopted), "known": list(report.known), "refused": refused})
+
+
+def _drawn(result: Drawn) -> dict[str, Any]:
+    return {"written": list(result.written), "deleted": list(result.deleted)}
+
+
+def _pages(result: Drawn) -> str:
+    if not result.deleted:
+        return f"{len(result.written)} drawn"
+    return f"{len(result.written)} drawn, {len(result.deleted)} deleted"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
