@@ -55,9 +55,7 @@ def make_wheel(
     members = {
         f"{stem}/__init__.py": f"__version__ = {version!r}\n".encode(),
         **(files or {}),
-        f"{info}/METADATA": metadata(name, version, requires_python, extra)
-        if metadata_bytes is None
-        else metadata_bytes,
+        f"{info}/METADATA": metadata_bytes,
         f"{info}/WHEEL": _wheel_file(tag, build),
     }
     rows = [f"{path},sha256={_record_digest(data)},{len(data)}" for path, data in members.items()]
