@@ -183,15 +183,15 @@ def unbounded_method(folder: Path) -> Path:
 
 
 def bomb(folder: Path) -> Path:
-    """Make a METADATA of 64 MB out of 64 kB."""
-    return make_wheel(folder, metadata_bytes=metadata("sample", "1.0") + b" " * 64_000_000)
+    """Make a METADATA of 16 MB out of 16 kB."""
+    return make_wheel(folder, metadata_bytes=metadata("sample", "1.0") + b" " * 16_000_000)
 
 
 def lying_bomb(folder: Path) -> Path:
     """Make the same, where the headers say that METADATA has 100 bytes."""
     path = bomb(folder)
     data = path.read_bytes()
-    size = struct.pack("<L", 64_000_000 + len(metadata("sample", "1.0")))
+    size = struct.pack("<L", 16_000_000 + len(metadata("sample", "1.0")))
     return _write(folder, data.replace(size, struct.pack("<L", 100)))
 
 
@@ -323,15 +323,15 @@ def sdist_bad_checksum(folder: Path) -> Path:
 
 
 def sdist_bomb(folder: Path) -> Path:
-    """Make 1 GB out of 1 MB, of many gzip members so that making it takes little memory."""
+    """Make 512 MB out of 512 kB, of many gzip members so that making it takes little memory."""
     head = tarfile.TarInfo("sample-1.0/zeros")
-    head.size = 2**30
+    head.size = 2**29
     zeros = gzip.compress(bytes(2**24), mtime=0)
-    return _write(folder, gzip.compress(head.tobuf(), mtime=0) + zeros * 64, _SDIST)
+    return _write(folder, gzip.compress(head.tobuf(), mtime=0) + zeros * 32, _SDIST)
 
 
 def sdist_metadata_bomb(folder: Path) -> Path:
-    return make_sdist(folder, metadata_bytes=metadata("sample", "1.0") + b" " * 64_000_000)
+    return make_sdist(folder, metadata_bytes=metadata("sample", "1.0") + b" " * 16_000_000)
 
 
 def sdist_no_metadata(folder: Path) -> Path:

@@ -14,7 +14,7 @@ from typing import BinaryIO, cast
 from tasks.support.errors import DataError
 
 METADATA_LIMIT = 4 * 2**20
-SDIST_LIMIT = 2**29
+SDIST_LIMIT = 2**28
 _DIST_INFO = ".dist-info"
 _ENCRYPTED = 0x1
 # pip, uv and PyPI read these; the others' decoders cannot be bounded.

@@ -239,14 +239,17 @@ def _open(path: Path) -> Iterator[BufferedReader]:
         raise MissingInputError(f"no such file: {shown(path)}") from None
     except OSError as error:
         raise DataError(f"cannot read {shown(path)}: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
-            what = "a folder" if stat.S_ISDIR(facts.st_mode) else "not a regular file"
-            raise DataError(f"{shown(path)} is {what}, not a wheel or sdist")
+            what = "a folder" if stat.S_ISDIR(facts.st_mode) else "no regular file"
+            raise DataError(f"{shown(path)} is {what}; give a wheel or an sdist")
         if facts.st_size == 0:
             raise DataError(f"{shown(path)} is empty")
-        yield file
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield file
+    finally:
+        os.close(descriptor)
 
 
 def _check_folder(folder: str, name: FileName) -> None:
