@@ -41,18 +41,23 @@ class OmniTask(Task[Any]):
             if value == "--help":
                 self._show_help()
             if isinstance(value, str) and value.startswith("-"):
-                raise UsageError(f"{value!r} is not a value for {name.upper()}", hint=f"see invoke --help {self.name}")
+                hint = f"see invoke --help {self._called_as()}"
+                raise UsageError(f"{value!r} is not a value for {name.upper()}", hint=hint)
 
     def _show_help(self) -> None:
         from tasks.support.settings import CHECKOUT
 
-        name = next((word for word in sys.argv[1:] if word.split(".")[-1] == self.name.replace("_", "-")), self.name)
-        Program().run(["invoke", "-r", str(CHECKOUT), "--help", name], exit=False)
+        Program().run(["invoke", "-r", str(CHECKOUT), "--help", self._called_as()], exit=False)
         raise SystemExit(0)
+
+    def _called_as(self) -> str:
+        # A task knows its own name only, not the collection that it was called through.
+        own = self.name.replace("_", "-")
+        return next((word for word in sys.argv[1:] if word.split(".")[-1] == own), own)
 
     def _turn_dry(self, values: dict[str, Any]) -> None:
         if "dry_run" not in inspect.signature(self.body).parameters:
-            raise UsageError(f"{self.name} has no --dry-run", hint="run it without --dry (-R)")
+            raise UsageError(f"{self._called_as()} has no --dry-run", hint="run it without --dry (-R)")
         values["dry_run"] = True
 
 

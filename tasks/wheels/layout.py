@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from packaging.version import InvalidVersion, Version
 
-from tasks.support.errors import DataError, UsageError
+from tasks.support.errors import DataError, UsageError, did_you_mean
 from tasks.support.store import Headers
 
 NIGHTLY = "nightly"
@@ -58,7 +58,8 @@ def check_view(name: str) -> str:
         return name
     if re.match(r"v\d", name):
         return release_view(name)
-    raise UsageError(f"unknown view {name!r}", hint="a view is nightly, v<version> or a full commit hash")
+    hint = did_you_mean(name, [NIGHTLY]) or "a view is nightly, v<version> or a full commit hash"
+    raise UsageError(f"unknown view {name!r}", hint=hint)
 
 
 def check_moving_view(name: str) -> str:

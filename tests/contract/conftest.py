@@ -1,0 +1,45 @@
+"""Running the real ``invoke`` executable as a person would: in a fresh process, with a clean environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+INHERITED = ("PATH", "LANG", "TMPDIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a process said and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Invoke = Callable[..., Answer]
+
+
+@pytest.fixture
+def invoke(tmp_path: Path) -> Invoke:
+    """Return a function that runs ``invoke`` with words, environment additions and a folder to start in."""
+    home = tmp_path / "home"
+    home.mkdir()
+
+    def run(*words: str, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> Answer:
+        environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        environment |= {"HOME": str(home), "PYTHONWARNINGS": "error::SyntaxWarning", **(env or {})}
+        argv = [sys.executable, "-m", "invoke", "-r", str(ROOT), *words]
+        done = subprocess.run(
+            argv, cwd=cwd, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    return run
