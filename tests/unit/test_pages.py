@@ -54,7 +54,7 @@ free_text = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=40)
     ]
 )
 hexadecimal = st.integers(0, 2**256 - 1).map("{:064x}".format)
-segment = st.text(string.ascii_letters + string.digits + "._+!~%&'é ", min_size=1, max_size=12)
+segment = st.text(string.ascii_letters + string.digits + "._+!~%&'\"<>;é ", min_size=1, max_size=12)
 times = st.datetimes().map(lambda when: when.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0"))
 
 
