@@ -42,24 +42,24 @@ def group_by_variant(records: Iterable[FileRecord], alias_of_default: str | None
     """Return which of a project's files each of a view's lists holds: None is the root list, else a variant's.
 
     The root lists the default files; without any, the files of the only variant, so that the project can be found;
-    with several variants and no default file there is no root list. ``alias_of_default`` names the variant whose
-    list holds the default files too; DataError when files of that variant exist beside default ones.
+    with several variants and no default file it is empty. ``alias_of_default`` names the variant whose list holds
+    the default files too; DataError when files of that variant exist beside default ones.
     """
-    groups: dict[str | None, list[FileRecord]] = {}
+    groups: dict[str | None, list[FileRecord]] = {None: []}
     for record in sorted(records, key=_by_name):
         groups.setdefault(record.variant, []).append(record)
-    if None not in groups:
-        variants = list(groups.items())
-        if len(variants) == 1:
-            groups[None] = variants[0][1]
-    elif alias_of_default:
+    default = groups[None]
+    if default and alias_of_default:
         if alias_of_default in groups:
             raise DataError(
                 f"{groups[alias_of_default][0].key} is of variant {alias_of_default}, which is the alias of the "
-                f"default variant, and {groups[None][0].key} is a default file",
+                f"default variant, and {default[0].key} is a default file",
                 hint="publish one of the two only, or change the alias",
             )
-        groups[alias_of_default] = groups[None]
+        groups[alias_of_default] = default
+    elif not default:
+        variants = [group for variant, group in groups.items() if variant]
+        groups[None] = variants[0] if len(variants) == 1 else []
     return {variant: groups[variant] for variant in sorted(groups, key=lambda name: name or "")}
 
 
