@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+"""Measure the package index against dumb-pypi, and its own memory and growth; print the figures as Markdown.
+
+    .venv/bin/python scripts/bench_index.py            # prints a report
+    .venv/bin/python scripts/bench_index.py --write    # also writes docs/benchmarks.md's index section
+
+Each figure is the median of several whole processes, measured by the operating system (``wait4``), the peers
+in turn. The peer is installed into a throw-away environment from the index that uv is configured with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # a script is not installed; this finds the tasks package beside it
+
+PEER = "dumb-pypi==1.15.0"
+COMMIT = "c" * 40
+RUNS = 5
+BEGIN, END = "<!-- index: begin -->", "<!-- index: end -->"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one process used: CPU and wall seconds, and the peak of its resident memory in MiB."""
+
+    cpu: float
+    wall: float
+    peak: float
+
+
+def measure(argv: list[str]) -> Cost:
+    """Run a command and return what it used; its failure ends the benchmark."""
+    start = time.monotonic()
+    with tempfile.TemporaryFile() as log:
+        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            log.seek(0)
+            raise SystemExit(f"{argv} ended with {child.returncode}:\n{log.read().decode()}")
+    return Cost(usage.ru_utime + usage.ru_stime, time.monotonic() - start, usage.ru_maxrss / 1024)
+
+
+def median(costs: list[Cost]) -> Cost:
+    """Return the median of each figure."""
+    return Cost(*(statistics.median(getattr(cost, name) for cost in costs) for name in ("cpu", "wall", "peak")))
+
+
+def row(*cells: str) -> str:
+    """Write one row of the Markdown table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def cost(used: Cost) -> str:
+    """Write a process's CPU time and peak memory."""
+    return f"{used.cpu:.2f} s CPU, {used.peak:.0f} MiB"
+
+
+def own(*words: str) -> list[str]:
+    """Return the command that runs one of this script's own child jobs."""
+    return [sys.executable, str(Path(__file__).resolve()), "--child", *words]
+
+
+def fill(store: Path, wheels: int, projects: int) -> list[dict[str, object]]:
+    """Write the state of ``wheels`` files in ``projects`` projects, and return the peer's list of the same files."""
+    from tasks.support.settings import load
+    from tasks.support.store import open_store
+    from tasks.wheels import layout
+    from tasks.wheels.index import Index
+    from tasks.wheels.state import FileRecord
+    from tasks.wheels.upload import record_files, show_commit
+
+    index = Index(open_store(str(store)), load().wheels)
+    listed: list[dict[str, object]] = []
+    names = [f"project-{number:03}" for number in range(projects)]
+    for name in names:
+        records = []
+        for number in range(wheels // projects):
+            version = f"0.{number // 50}.{number % 50}.dev{number}"
+            filename = f"{name.replace('-', '_')}-{version}+g{number:07x}-cp311-abi3-manylinux_2_31_x86_64.whl"
+            digest = f"{number:064x}"
+            records.append(
+                FileRecord(
+                    key=layout.distribution(COMMIT, filename),
+                    version=f"{version}+g{number:07x}",
+                    size=400_000_000 + number,
+                    sha256=digest,
+                    uploaded="2026-08-28T03:00:00.000000Z",
+                    commit_time="2026-08-28T02:00:00.000000Z",
+                    commit_time_from="git",
+                    requires_python=">=3.10,<3.14",
+                    metadata_sha256=digest,
+                )
+            )
+            listed.append(
+                {
+                    "filename": filename,
+                    "hash": f"sha256={digest}",
+                    "requires_python": ">=3.10,<3.14",
+                    "core_metadata": f"sha256={digest}",
+                    "upload_timestamp": 1_787_000_000 + number,
+                }
+            )
+        record_files(index, name, records)
+    show_commit(index, COMMIT, names)
+    return listed
+
+
+def child_render(store: str) -> None:
+    """Draw every page of the store."""
+    from tasks.support.settings import load
+    from tasks.support.store import open_store
+    from tasks.wheels.drawing import draw_view
+    from tasks.wheels.index import Index
+
+    draw_view(Index(open_store(store), load().wheels), COMMIT, sweep=True)
+
+
+def child_add(store: str, wheel: str) -> None:
+    """Upload one wheel and print the CPU seconds since the imports."""
+    from tasks.support.settings import load
+    from tasks.support.store import open_store
+    from tasks.wheels.distribution import read_facts
+    from tasks.wheels.index import Index
+    from tasks.wheels.upload import execute_upload, plan_upload
+
+    rules = load().wheels
+    start = time.process_time()
+    index = Index(open_store(store), rules)
+    execute_upload(index, plan_upload(index, COMMIT, None, [read_facts(Path(wheel), rules.variants)]))
+    print(time.process_time() - start)
+
+
+def child_facts(wheel: str) -> None:
+    """Read a wheel's facts and print the growth of the peak resident memory in MiB since the imports."""
+    import resource
+
+    from tasks.wheels.distribution import read_facts
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    read_facts(Path(wheel), ())
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+
+
+def wheel_of(folder: Path, name: str, version: str, payload: int = 0) -> Path:
+    """Write a small valid wheel, with a stored member of ``payload`` bytes."""
+    info = f"{name}-{version}.dist-info"
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+        if payload:
+            with archive.open(zipfile.ZipInfo("payload.bin"), "w", force_zip64=True) as member:
+                for _ in range(payload // 2**20):
+                    member.write(bytes(2**20))
+    return path
+
+
+def print_of(argv: list[str]) -> float:
+    """Run a child job and return the number that it prints."""
+    return float(subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+
+
+def install_peer(folder: Path) -> Path:
+    """Install the peer and return its executable."""
+    uv = [sys.executable, "-m", "uv", "--quiet"]
+    subprocess.run([*uv, "venv", "--python", sys.executable, str(folder)], check=True)
+    subprocess.run([*uv, "pip", "install", "--compile-bytecode", "--python", str(folder), PEER], check=True)
+    return folder / "bin" / "dumb-pypi"
+
+
+def full_render(work: Path) -> list[str]:
+    """Compare a full render of 10,000 wheels in 50 projects."""
+    peer = install_peer(work / "peer")
+    listed = fill(work / "ten", 10_000, 50)
+    lines = work / "list.json"
+    lines.write_text("".join(json.dumps(row) + "\n" for row in listed))
+    ours, theirs = [], []
+    for run in range(RUNS + 1):
+        for page in (work / "ten" / COMMIT).rglob("*.*") if (work / "ten" / COMMIT).exists() else ():
+            page.unlink()
+        mine = measure(own("render", str(work / "ten")))
+        output = str(work / f"peer-{run}")
+        other = measure(
+            [str(peer), "--package-list-json", str(lines), "--packages-url", "../../p/", "--output-dir", output]
+        )
+        if run:  # the first pair warms the file cache
+            ours.append(mine)
+            theirs.append(other)
+    mine, other = median(ours), median(theirs)
+    ratio = statistics.median(a.cpu / b.cpu for a, b in zip(ours, theirs, strict=True))
+    again = median([measure(own("render", str(work / "ten"))) for _ in range(RUNS)])
+    return [
+        row(
+            "full render, 10,000 wheels in 50 projects", cost(mine), cost(other), f"CPU ratio {ratio:.2f} (budget 0.5)"
+        ),
+        row("the same again, nothing changed", cost(again), "", "no write at all"),
+    ]
+
+
+def one_wheel(work: Path) -> list[str]:
+    """Measure adding a wheel to a project with 10,000, alone in the store and beside 90,000 others."""
+    fill(work / "alone", 10_000, 1)
+    fill(work / "beside", 100_000, 10)
+    wheels = [wheel_of(work, "project_000", f"9.0.{number}") for number in range(RUNS)]
+    alone = statistics.median(print_of(own("add", str(work / "alone"), str(wheel))) for wheel in wheels)
+    beside = statistics.median(print_of(own("add", str(work / "beside"), str(wheel))) for wheel in wheels)
+    return [
+        row("one wheel more, 10,000 in its project", f"{alone:.2f} s CPU after imports", "", "budget 0.5 s"),
+        row("the same beside 90,000 of other projects", f"{beside:.2f} s CPU", "", f"{beside / alone:.2f} x"),
+    ]
+
+
+def growth(work: Path) -> list[str]:
+    """Measure a full render of ten times as many wheels."""
+    fill(work / "few", 10_000, 50)
+    fill(work / "many", 100_000, 50)
+    few, many = measure(own("render", str(work / "few"))), measure(own("render", str(work / "many")))
+    result = f"{many.cpu / few.cpu:.1f} x the CPU of 10,000 (budget 250 MB)"
+    return [row("full render, 100,000 wheels in 50 projects", cost(many), "", result)]
+
+
+def facts(work: Path) -> list[str]:
+    """Measure the memory that reading a 1 GB wheel's facts takes."""
+    big = wheel_of(work, "big", "1.0", payload=10**9)
+    peak, grown = measure(own("facts", str(big))).peak, print_of(own("facts", str(big)))
+    memory = f"{peak:.0f} MiB in all, {grown:.0f} MiB more than the imports"
+    return [row("facts of a 1 GB wheel", memory, "", "budget 60 MB")]
+
+
+def listing(_work: Path) -> list[str]:
+    """Compare ``invoke --list`` with ``invoke --version``."""
+    base = [sys.executable, "-m", "invoke", "-r", str(ROOT)]
+    pairs = [(measure([*base, "--list"]), measure([*base, "--version"])) for _ in range(4 * RUNS)]
+    ratio = statistics.median(a.cpu / b.cpu for a, b in pairs)
+    mine, other = median([a for a, _ in pairs]), median([b for _, b in pairs])
+    result = f"ratio {ratio:.2f} (budget 1.3)"
+    return [row("`invoke --list`", cost(mine), f"`invoke --version`: {cost(other)}", result)]
+
+
+PARTS: tuple[Callable[[Path], list[str]], ...] = (full_render, one_wheel, growth, facts, listing)
+
+
+def report() -> str:
+    """Run every part and return the Markdown table."""
+    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}"
+    head = f"{machine}; the peer is {PEER}. Medians of {RUNS} runs in turn."
+    rows = [head, "", row("what", "here", "peer", "result"), "|---|---|---|---|"]
+    for part in PARTS:
+        print(f"{part.__name__} ...", file=sys.stderr)
+        with tempfile.TemporaryDirectory() as work:
+            rows += part(Path(work))
+    return "\n".join(rows)
+
+
+def write(text: str) -> None:
+    """Put the report between the marks of docs/benchmarks.md."""
+    page = ROOT / "docs" / "benchmarks.md"
+    head, _, rest = page.read_text().partition(BEGIN)
+    page.write_text(f"{head}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write the figures into docs/benchmarks.md")
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        job, *words = arguments.child
+        {"render": child_render, "add": child_add, "facts": child_facts}[job](*words)
+        return
+    text = report()
+    print(text)
+    if arguments.write:
+        write(text)
+
+
+if __name__ == "__main__":
+    main()
