@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC
-from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ from tasks.support.store import (
 )
 
 if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef, ListObjectsV2RequestTypeDef
 
@@ -83,9 +83,9 @@ class S3Store:
             try:
                 answer = self._client().head_object(Bucket=self.bucket, Key=self._key(key))
             except ClientError as error:
-                if not s3_errors.key_missing(error):
-                    raise
-                self._check_bucket()
+                if not s3_errors.key_missing(error) or not self._bucket_seen:
+                    self._ask_why(key, error)
+                self._bucket_seen = True
                 return None
         return _stored(key, answer, answer["ContentLength"])
 
@@ -211,20 +211,23 @@ class S3Store:
         except BotoCoreError as error:
             raise s3_errors.explain_failure(error, doing) from error
 
-    def _check_bucket(self) -> None:
-        """Raise ClientError when the bucket is missing: HEAD answers 404 for that too, without saying so."""
+    def _ask_why(self, key: str, error: ClientError) -> None:
+        """Return when a refused HEAD means a missing object, else raise ClientError with the reason.
+
+        An answer to HEAD has no body: a missing bucket looks like a missing object, a late clock like a wrong key.
+        """
         from botocore.exceptions import ClientError
 
-        if self._bucket_seen:
-            return
         try:
-            self._client().head_bucket(Bucket=self.bucket)
-        except ClientError as error:
-            if s3_errors.status_of(error) == HTTPStatus.NOT_FOUND:
-                error.response["Error"]["Code"] = "NoSuchBucket"
-            if s3_errors.status_of(error) != HTTPStatus.FORBIDDEN:
+            answer = self._get_object(key, {"Range": "bytes=0-0"})
+        except ClientError as reason:
+            if s3_errors.status_of(reason) == s3_errors.status_of(error):
                 raise
-        self._bucket_seen = True
+            raise error from None
+        if answer is not None:
+            answer["Body"].close()
+        if not s3_errors.key_missing(error):
+            raise error
 
     def _get_object(self, key: str, options: dict[str, str]) -> Any | None:
         from botocore.exceptions import ClientError
