@@ -28,6 +28,7 @@ class WheelSettings:
     project: str = "vllm-omni"
     variants: tuple[str, ...] = ()
     alias_of_default: str | None = None
+    public_url: str | None = None
     required_nightly: tuple[str, ...] = ()
     keep_nightlies: int = 14
     max_prune_share: float = 0.2

@@ -39,8 +39,15 @@ def render_project(index: Index, revision: Revision, view: str, state: ProjectSt
     rendered: dict[str, bytes] = {}
     for variant, group in pages.group_by_variant(records, index.rules.alias_of_default).items():
         rendered |= pages.project_pages(view, variant, state.project, group)
-    rendered |= browse.project_page(view, revision, state.project, records)
-    return rendered
+    rules = index.rules
+    return rendered | browse.project_page(
+        view,
+        revision,
+        state.project,
+        records,
+        alias_of_default=rules.alias_of_default,
+        public_url=rules.public_url,
+    )
 
 
 def render_root(index: Index, revision: Revision, view: str, single: ProjectState | None) -> dict[str, bytes]:
@@ -49,7 +56,10 @@ def render_root(index: Index, revision: Revision, view: str, single: ProjectStat
     for variant, projects in _projects_by_variant(revision.counts, index.rules.alias_of_default).items():
         rendered |= pages.root_pages(view, variant, projects)
     records = revision.records_of(single) if single else None
-    return rendered | browse.view_page(view, revision, records)
+    rules = index.rules
+    return rendered | browse.view_page(
+        view, revision, records, alias_of_default=rules.alias_of_default, public_url=rules.public_url
+    )
 
 
 def expected_keys(revision: Revision, view: str, alias: str | None) -> set[str]:
