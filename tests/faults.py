@@ -24,7 +24,6 @@ from tasks.support.store import Blob, Expected, Headers, ObjectStore, Progress, 
 from tasks.wheels import layout
 from tasks.wheels.state import ProjectState, ViewState
 
-
 Keys = list[str]
 Calls = list[tuple[str, str]]
 
