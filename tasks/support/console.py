@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,12 +42,24 @@ def show_error(error: OmniError) -> None:
 
 def emit_json(data: Any) -> None:
     """Print machine output: one indented JSON document on stdout."""
-    print(mask(json.dumps(data, indent=2, ensure_ascii=False)), flush=True)
+    # Masked before it is escaped, or a secret with a quote in it would not be recognised.
+    print(json.dumps(_masked(data), indent=2), flush=True)
 
 
 def emit_text(text: str) -> None:
-    """Print text that is to be pasted or piped on stdout."""
-    print(mask(text), flush=True)
+    """Print text that is to be pasted or piped on stdout; what its encoding lacks is escaped."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(mask(text).encode(encoding, "backslashreplace").decode(encoding), flush=True)
+
+
+def _masked(data: Any) -> Any:
+    if isinstance(data, str):
+        return mask(data)
+    if isinstance(data, Mapping):
+        return {_masked(key): _masked(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_masked(item) for item in data]
+    return data
 
 
 def size(count: int) -> str:
@@ -64,7 +76,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str |
     from rich.text import Text
 
     console = Console(stderr=True, width=None if sys.stderr.isatty() else 1000, highlight=False)
-    grid = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    grid = Table(title=Text(mask(title)) if title else None, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
         grid.add_column(column, overflow="fold")
     for row in rows:
@@ -92,3 +104,20 @@ def progress(label: str, total: int) -> Iterator[Progress]:
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         job = bar.add_task(label, total=total)
         yield lambda done: bar.advance(job, done)
+
+
+@contextmanager
+def busy(label: str) -> Iterator[None]:
+    """Show that something is being done, and for how long, while the block runs; one line when not on a terminal."""
+    if not sys.stderr.isatty():
+        say(label)
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        bar.add_task(mask(label), total=None)
+        yield

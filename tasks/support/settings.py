@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tasks.support.errors import ConfigurationError, CredentialsError, did_you_mean
+from tasks.support.errors import ConfigurationError, CredentialsError, UsageError, did_you_mean
 from tasks.support.profiles import Profile
 from tasks.support.variables import ALL, OWN, PREFIX
 
@@ -77,15 +77,17 @@ def load(
     """Read the settings of one run.
 
     Raises ConfigurationError for unknown keys in the file and unknown ``OMNI_CI_`` variables,
-    UsageError for a profile that does not exist.
+    UsageError for a flag without a value and for a profile that does not exist.
     """
     env = MappingProxyType(dict(os.environ if environment is None else environment))
     _refuse_unknown_variables(env)
     table = _read_table(file)
     wheels = _wheel_settings(table.pop("wheels", {}), file)
     flags = {"profile": profile, "store": store, "source": source, "python": python}
+    _refuse_empty_flags(flags)
     known = {variable.key: variable.name for variable in OWN if variable.key}
     _refuse_unknown_keys(table, known, f"[tool.omni-ci] of {file}")
+    _refuse_other_than_text(table, f"[tool.omni-ci] of {file}")
     chosen = {key: _first(flags.get(key), env.get(name) or None, table.get(key)) for key, name in known.items()}
     return Settings(
         profile=Profile.parse(chosen["profile"] or "local"),
@@ -102,7 +104,9 @@ def load(
 def secret_values(environment: Mapping[str, str] | None = None) -> frozenset[str]:
     """Return the values that must never be shown, for masking."""
     env = os.environ if environment is None else environment
-    return frozenset(env[variable.name] for variable in ALL if variable.secret and env.get(variable.name))
+    # Stripped, because a line break at the end of a token is not printed with it.
+    values = (env.get(variable.name, "").strip() for variable in ALL if variable.secret)
+    return frozenset(value for value in values if value)
 
 
 def inherited_environment() -> dict[str, str]:
@@ -116,8 +120,14 @@ def on_buildkite(environment: Mapping[str, str] | None = None) -> bool:
     return env.get("BUILDKITE") == "true"
 
 
-def _first(*values: Any) -> str | None:
-    return next((str(value) for value in values if value is not None), None)
+def _first(*values: str | None) -> str | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _refuse_empty_flags(flags: Mapping[str, str | None]) -> None:
+    for name, value in flags.items():
+        if value == "":  # most often a shell variable that is not set: the default is not what was meant
+            raise UsageError(f"--{name} has no value", hint=f"give it one, or leave --{name} out")
 
 
 def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
@@ -133,12 +143,19 @@ def _refuse_unknown_keys(table: Mapping[str, Any], known: Mapping[str, Any], whe
             raise ConfigurationError(f"unknown key {key!r} in {where}", hint=did_you_mean(key, known))
 
 
+def _refuse_other_than_text(table: Mapping[str, Any], where: str) -> None:
+    for key, value in table.items():
+        if not isinstance(value, str) or not value:
+            raise ConfigurationError(f"{key} in {where} must be a text, not {value!r}")
+
+
 def _read_table(file: Path) -> dict[str, Any]:
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"cannot read the settings in {file}: {error}") from error
-    table = document.get("tool", {}).get("omni-ci", {})
+    tool = document.get("tool", {})
+    table = tool.get("omni-ci", {}) if isinstance(tool, dict) else tool
     if not isinstance(table, dict):
         raise ConfigurationError(f"[tool.omni-ci] of {file} is not a table")
     return dict(table)
@@ -156,7 +173,8 @@ def _wheel_settings(table: Any, file: Path) -> WheelSettings:
         converted = tuple(value) if expected is tuple and isinstance(value, list) else value
         if expected is float and isinstance(converted, int) and not isinstance(converted, bool):
             converted = float(converted)
-        if type(converted) is not expected:
+        texts = converted if isinstance(converted, tuple) else ()
+        if type(converted) is not expected or not all(isinstance(text, str) for text in texts):
             raise ConfigurationError(f"{key} in {where} must be a {expected.__name__}, not {value!r}")
         values[known[key].name] = converted
     settings = WheelSettings(**values)
