@@ -76,7 +76,9 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str |
     from rich.text import Text
 
     console = Console(stderr=True, width=None if sys.stderr.isatty() else 1000, highlight=False)
-    grid = Table(title=Text(mask(title)) if title else None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    grid = Table(
+        title=Text(mask(title)) if title else None, title_justify="left", box=None, pad_edge=False, header_style="bold"
+    )
     for column in columns:
         grid.add_column(column, overflow="fold")
     for row in rows:
