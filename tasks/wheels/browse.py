@@ -1,0 +1,325 @@
+"""The pages that people read: pure functions from state to bytes, without scripts or anything from elsewhere.
+
+Each page depends on the state that its function takes and on nothing else, so that it is redrawn exactly when
+that state changes. The style lies beside this module, in ``browse.css``, and is put into every page.
+"""
+
+from __future__ import annotations
+
+import heapq
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from pathlib import Path
+
+from packaging.version import Version
+
+from tasks.support.console import size
+from tasks.wheels import layout, pages
+from tasks.wheels.state import FileRecord, Revision, TimeSource
+
+NEWEST_COMMITS = 100
+# RFC 2606 reserves the name: nobody can own the host from which a hasty reader would otherwise install.
+PLACEHOLDER = "https://YOUR-INDEX.example"
+_SHORT = 12
+_HOME = "Wheels"
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<main>
+{trail}<h1>{title}</h1>
+{body}</main>
+</body>
+</html>
+"""
+
+
+@dataclass(frozen=True)
+class _Site:
+    """What the parts of one page share: the view, how deep the page lies, and where people reach the store."""
+
+    view: str
+    revision: Revision
+    depth: int
+    alias_of_default: str | None
+    public_url: str | None
+
+    @property
+    def up(self) -> str:
+        """Return the relative URL of the store's root."""
+        return "../" * self.depth
+
+    def index_url(self, variant: str | None) -> str:
+        """Return the absolute URL that pip and uv are given."""
+        base = (self.public_url or PLACEHOLDER).rstrip("/")
+        return f"{base}/{layout.relative_url(layout.root(self.view, variant), 0)}/"
+
+
+def view_page(
+    view: str,
+    revision: Revision,
+    records: Iterable[FileRecord] | None,
+    *,
+    alias_of_default: str | None,
+    public_url: str | None = None,
+) -> dict[str, bytes]:
+    """Return a view's page by its key: the files when the view has one project, else its projects.
+
+    ``records`` are the files of the view's only project in this revision, and None when it has several.
+    ``public_url`` is the address at which people reach the store's root; None when it is not known.
+    """
+    site = _Site(view, revision, 1, alias_of_default, public_url)
+    trail = ((f"{site.up}{layout.BROWSE}", _HOME), (None, view))
+    if records is not None and len(revision.counts) == 1:
+        project = next(iter(revision.counts))
+        title = (project, view)
+        body = _files(site, project, list(records))
+    else:
+        title = (_HOME, view)
+        files = sum(sum(variants.values()) for variants in revision.counts.values())
+        body = _facts(site, _count(files, "file")) + _projects(revision.counts)
+    body += _for_tools("index.html", f"{layout.JSON_FOLDER}/index.json")
+    return {f"{view}/{layout.BROWSE}": _page(title, trail, body)}
+
+
+def project_page(
+    view: str,
+    revision: Revision,
+    project: str,
+    records: Iterable[FileRecord],
+    *,
+    alias_of_default: str | None,
+    public_url: str | None = None,
+) -> dict[str, bytes]:
+    """Return a project's page in a view by its key; ``records`` are its files in this revision."""
+    site = _Site(view, revision, 2, alias_of_default, public_url)
+    trail = ((f"{site.up}{layout.BROWSE}", _HOME), (f"../{layout.BROWSE}", view), (None, project))
+    body = _files(site, project, list(records))
+    body += _for_tools("index.html", f"../{layout.JSON_FOLDER}/{layout.relative_url(project, 0)}/index.json")
+    return {f"{view}/{project}/{layout.BROWSE}": _page((project, view), trail, body)}
+
+
+def store_page(
+    project: str, records: Iterable[FileRecord], nightly: Revision | None, releases: Iterable[str]
+) -> dict[str, bytes]:
+    """Return the store's page by its key: nightly, the releases, and the newest commits with files of the project.
+
+    ``records`` are all files of the project, ``releases`` the names of the release views.
+    """
+    body = _views(nightly, releases) + _commits(records)
+    return {layout.BROWSE: _page((f"{project} wheels",), (), body)}
+
+
+@cache
+def _style() -> str:
+    return Path(__file__).with_name("browse.css").read_text(encoding="utf-8")
+
+
+def _page(title: Sequence[str], trail: Sequence[tuple[str | None, str]], body: str) -> bytes:
+    steps = [f'<a href="{url}">{_name(text)}</a>' if url else _name(text) for url, text in trail]
+    return _PAGE.format(
+        title=" · ".join(_name(part) for part in title),
+        style=_style(),
+        trail=f"<nav>{' / '.join(steps)}</nav>\n" if steps else "",
+        body=body,
+    ).encode()
+
+
+def _name(text: str) -> str:
+    """Return a name as HTML text, a commit in its short form."""
+    return escape(text[:_SHORT] if layout.is_commit(text) else text)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _commit_link(commit: str, up: str) -> str:
+    url = layout.relative_url(f"{commit}/{layout.BROWSE}", 0)
+    return f'<a href="{up}{url}" title="{escape(commit)}"><code>{escape(commit[:_SHORT])}</code></a>'
+
+
+def _moment(time: str, source: str) -> str:
+    """Return a moment to the minute; a commit's time that is only its upload's is marked."""
+    shown = f'<time datetime="{escape(time)}">{escape(time[:10])}&nbsp;{escape(time[11:16])}</time>'
+    mark = ' <small title="The commit’s own time is not known">first upload</small>'
+    return shown + (mark if source == TimeSource.UPLOAD.value else "")
+
+
+def _for_tools(html: str, json: str) -> str:
+    return f'<footer>For tools: <a href="{html}">simple index</a>, <a href="{json}">JSON</a></footer>\n'
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; on a narrow screen the style shows each row as a card that repeats the columns' names."""
+    head = "".join(f"<th>{column}</th>" for column in columns)
+    body = ""
+    for row in rows:
+        cells = zip(columns, row, strict=True)
+        body += "<tr>" + "".join(f'<td data-label="{column}">{cell}</td>' for column, cell in cells) + "</tr>\n"
+    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n"
+
+
+def _facts(site: _Site, amount: str) -> str:
+    """Return the lines under the heading: what the view holds, and from when that is."""
+    revision = site.revision
+    commit = _commit_link(revision.commit, site.up)
+    if site.view == revision.commit:
+        commit = f'<code class="all">{escape(revision.commit)}</code>'
+    when = _moment(revision.commit_time, revision.commit_time_from)
+    note = f"<p>{escape(revision.note)}</p>\n" if revision.note else ""
+    return f"<p>Commit {commit} · {when} UTC · {amount}</p>\n{note}"
+
+
+def _files(site: _Site, project: str, records: Sequence[FileRecord]) -> str:
+    """Return a project's part of a page: for each build how it is installed and its files, newest first."""
+    total = sum(record.size for record in records)
+    text = _facts(site, f"{_count(len(records), 'file')}, {size(total)}")
+    names: dict[tuple[str, ...], list[str | None]] = {}
+    groups = pages.group_by_variant(records, site.alias_of_default)
+    for variant, group in groups.items():
+        if group:
+            names.setdefault(tuple(record.key for record in group), []).append(variant)
+    # The root list repeats the files of a single variant, and an alias repeats the default files: one build each.
+    for same in names.values():
+        newest_first = sorted(groups[same[0]], key=_age, reverse=True)
+        text += f"<section>\n<h2>{_build_name(same, newest_first[0].variant)}</h2>\n"
+        text += _install(site, project, same[0], newest_first)
+        text += _file_table(site.up, newest_first) + "</section>\n"
+    return text if names else text + "<p>There are no files.</p>\n"
+
+
+def _age(record: FileRecord) -> tuple[str, Version, str]:
+    return record.commit_time, Version(record.version), record.filename
+
+
+def _build_name(names: Sequence[str | None], variant: str | None) -> str:
+    aliases = [escape(name) for name in names if name and name != variant]
+    also = f" <small>also as {', '.join(aliases)}</small>" if aliases else ""
+    return (escape(variant) if variant else "Default build") + also
+
+
+def _install(site: _Site, project: str, variant: str | None, newest_first: Sequence[FileRecord]) -> str:
+    chosen = next((record for record in newest_first if record.yanked is None), None)
+    if chosen is None:
+        return "<p>Every file of this build is yanked: none should be installed.</p>\n"
+    url = shlex.quote(site.index_url(variant))
+    wanted = shlex.quote(f"{project}=={chosen.version}")
+    if Version(chosen.version).local:
+        pip = f"pip install --extra-index-url {url} {wanted}"
+        why = "Dependencies come from your usual index. It cannot answer for the pinned version itself: public indexes "
+        why += "refuse versions with a <code>+</code>."
+    else:
+        pip = f"pip install --no-deps --index-url {url} {wanted} &amp;&amp; pip install {wanted}"
+        why = "With pip, the first command takes the file from this index alone, and the second adds the dependencies "
+        why += "from your usual one; uv asks this index first and takes nothing of the same name from another."
+    if site.public_url is None:
+        why += f" This page does not know its own address: put it in place of <code>{PLACEHOLDER}</code>."
+    return (
+        f'<dl>\n<dt>pip</dt><dd><code class="all">{pip}</code></dd>\n'
+        f'<dt>uv</dt><dd><code class="all">uv pip install --index {url} {wanted}</code></dd>\n</dl>\n'
+        f'<p class="why">{why}</p>\n'
+    )
+
+
+def _file_table(up: str, newest_first: Iterable[FileRecord]) -> str:
+    columns = ("Version", "Commit", "Date (UTC)", "Size", "SHA-256")
+    return _table(columns, (_file_row(record, up) for record in newest_first))
+
+
+def _file_row(record: FileRecord, up: str) -> tuple[str, ...]:
+    yanked = ""
+    if record.yanked is not None:
+        yanked = f' <strong class="yanked">yanked</strong> <small>{escape(record.yanked)}</small>'
+    link = f'<a href="{up}{layout.relative_url(record.key, 0)}">{escape(record.version)}</a>'
+    return (
+        f"{link}{yanked}<br><small>{escape(_kind(record.filename))}</small>",
+        _commit_link(record.commit, up),
+        _moment(record.commit_time, record.commit_time_from),
+        size(record.size),
+        # The whole digest is there to be copied; the style shows its beginning.
+        f'<code class="all digest" title="{escape(record.sha256)}">{escape(record.sha256)}</code>',
+    )
+
+
+def _kind(filename: str) -> str:
+    """Return what tells files of one version apart: a wheel's tags."""
+    if not filename.endswith(".whl"):
+        return "source distribution"
+    return " · ".join(filename.removesuffix(".whl").split("-")[2:])
+
+
+def _projects(counts: Mapping[str, Mapping[str, int]]) -> str:
+    if not counts:
+        return "<p>There are no files.</p>\n"
+    rows = (
+        (
+            f'<a href="{layout.relative_url(project, 0)}/{layout.BROWSE}">{escape(project)}</a>',
+            _tags(variant or "default" for variant in sorted(variants)),
+            f"{sum(variants.values()):,}",
+        )
+        for project, variants in sorted(counts.items())
+    )
+    return _table(("Project", "Builds", "Files"), rows)
+
+
+def _tags(names: Iterable[str]) -> str:
+    return " ".join(f'<span class="tag">{escape(name)}</span>' for name in names)
+
+
+def _views(nightly: Revision | None, releases: Iterable[str]) -> str:
+    text = "<section>\n<h2>Indexes</h2>\n"
+    if nightly:
+        when = _moment(nightly.commit_time, nightly.commit_time_from)
+        commit = _commit_link(nightly.commit, "")
+        text += f'<p>{_view_link(layout.NIGHTLY)} <span class="about">commit {commit} · {when} UTC</span></p>\n'
+    newest_first = sorted(releases, key=lambda view: Version(view.removeprefix("v")), reverse=True)
+    if newest_first:
+        text += f"<p>Releases {' '.join(map(_view_link, newest_first))}</p>\n"
+    if not nightly and not newest_first:
+        text += "<p>Nothing was released yet.</p>\n"
+    return text + "</section>\n"
+
+
+def _view_link(view: str) -> str:
+    return f'<a class="view" href="{layout.relative_url(view, 0)}/{layout.BROWSE}">{escape(view)}</a>'
+
+
+def _commits(records: Iterable[FileRecord]) -> str:
+    by_commit: dict[str, list[FileRecord]] = {}
+    for record in records:
+        by_commit.setdefault(record.commit, []).append(record)
+    newest = heapq.nlargest(NEWEST_COMMITS, by_commit.values(), key=lambda group: (group[0].commit_time, group[0].key))
+    text = f"<section>\n<h2>{'Newest commits' if len(newest) < len(by_commit) else 'Commits'}</h2>\n"
+    if not newest:
+        return f"{text}<p>There are no files.</p>\n</section>\n"
+    columns = ("Commit", "Date (UTC)", "Version", "Builds", "Size")
+    return f"{text}{_table(columns, map(_commit_row, newest))}</section>\n"
+
+
+def _commit_row(records: Sequence[FileRecord]) -> tuple[str, ...]:
+    first = records[0]
+    versions = sorted({_without_variant(record) for record in records}, key=Version, reverse=True)
+    return (
+        _commit_link(first.commit, ""),
+        _moment(first.commit_time, first.commit_time_from),
+        "<br>".join(map(escape, versions)),
+        _tags(sorted({record.variant or "default" for record in records})),
+        size(sum(record.size for record in records)),
+    )
+
+
+def _without_variant(record: FileRecord) -> str:
+    return record.version.removesuffix(record.variant or "").rstrip("+.")
