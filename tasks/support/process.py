@@ -57,17 +57,19 @@ def stream(
     check: bool = True,
     show: bool = True,
     to_stderr: bool = False,
+    to_file: IO[bytes] | None = None,
     secrets: Iterable[str] = (),
 ) -> int:
     """Run a program that writes to our own stdout and stderr, and return its exit code; nothing is kept.
 
-    ``to_stderr`` sends its stdout to our stderr, for tasks whose stdout is machine output. The rest is
-    as in ``capture``.
+    ``to_stderr`` sends its stdout to our stderr, for tasks whose stdout is machine output; ``to_file``
+    sends both to an open file instead. The rest is as in ``capture``.
     """
     command = Command(argv, cwd, env or {}, tuple(secrets))
     if show:
         say(f"+ {command}")
-    run = _Run(command, stdin=stdin, stdout=2 if to_stderr else None, stderr=None)
+    file = to_file.fileno() if to_file else None
+    run = _Run(command, stdin=stdin, stdout=2 if to_stderr else file, stderr=file)
     code = run.finish(timeout, grace)
     if check and code:
         raise failure(command, code, timed_out_after=run.timed_out_after)
@@ -163,7 +165,7 @@ class _Run:
         *,
         stdin: bytes | None,
         stdout: _Kept | int | None,
-        stderr: _Kept | None,
+        stderr: _Kept | int | None,
     ) -> None:
         self._command = command
         self._input = memoryview(stdin or b"")
@@ -203,7 +205,7 @@ class _Run:
                 env=environment,
                 stdin=subprocess.PIPE if self._input else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if isinstance(out, _Kept) else out,
-                stderr=subprocess.PIPE if err else None,
+                stderr=subprocess.PIPE if isinstance(err, _Kept) else err,
                 bufsize=0,
                 start_new_session=True,
             )

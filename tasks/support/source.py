@@ -25,7 +25,7 @@ _TIMEOUT = 120.0
 
 # In a hook git sets these, and they would point every command at the hook's repository
 # (the list of `git rev-parse --local-env-vars`, without the three that only carry configuration).
-_HOOK_VARIABLES = (
+HOOK_VARIABLES = (
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_COMMON_DIR",
     "GIT_DIR",
@@ -42,7 +42,7 @@ _HOOK_VARIABLES = (
     "GIT_WORK_TREE",
 )
 _ENVIRONMENT: dict[str, str | None] = {
-    **dict.fromkeys(_HOOK_VARIABLES),
+    **dict.fromkeys(HOOK_VARIABLES),
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_TERMINAL_PROMPT": "0",
     "LANGUAGE": None,
@@ -88,12 +88,12 @@ def has_git(source: Path) -> bool:
 
     A folder that lies untracked in somebody else's checkout (an unpacked sdist) has none.
     """
-    prefix = _git(source, "rev-parse", "--show-prefix", or_no=True)
+    prefix = git(source, "rev-parse", "--show-prefix", or_no=True)
     if b"not a git repository" in prefix.stderr:
         return False
     if prefix.code:
         raise DataError(f"git cannot read {source}: {last_useful_line(prefix.stderr)}", hint="repair the checkout")
-    return prefix.stdout == b"\n" or bool(_git(source, "ls-files", "-z", "--", ".").stdout)
+    return prefix.stdout == b"\n" or bool(git(source, "ls-files", "-z", "--", ".").stdout)
 
 
 def commit_of(source: Path) -> str:
@@ -109,7 +109,7 @@ def commit_time(source: Path, commit: str) -> datetime:
     """Return a commit's committer time, in UTC; MissingInputError when the source does not hold the commit."""
     _require_git(source)
     check_commit(commit, "the commit")
-    found = _git(source, "cat-file", "commit", commit, or_no=True)
+    found = git(source, "cat-file", "commit", commit, or_no=True)
     if found.code:
         raise MissingInputError(f"{source} does not hold commit {commit}", hint="fetch it, or pass --commit-time")
     header = found.stdout.partition(b"\n\n")[0]
@@ -124,7 +124,7 @@ def is_dirty(source: Path) -> bool:
     """Say whether the source differs from its HEAD: changes, untracked files that are not ignored, submodules too."""
     _require_git(source)
     options = ("--porcelain=v1", "-z", "--untracked-files=normal", "--ignore-submodules=none")
-    return bool(_git(source, "status", *options, "--", ".").stdout)
+    return bool(git(source, "status", *options, "--", ".").stdout)
 
 
 def ancestry(source: Path, older: str, newer: str) -> Ancestry:
@@ -140,7 +140,7 @@ def ancestry(source: Path, older: str, newer: str) -> Ancestry:
         return Ancestry.ANCESTOR
     if _is_ancestor(source, newer, older):
         return Ancestry.DESCENDANT
-    shallow = _git(source, "rev-parse", "--is-shallow-repository").stdout.strip() != b"false"
+    shallow = git(source, "rev-parse", "--is-shallow-repository").stdout.strip() != b"false"
     return Ancestry.UNKNOWN if shallow else Ancestry.DIVERGED
 
 
@@ -179,7 +179,7 @@ def _require_git(source: Path) -> None:
 
 def _git_top(folder: Path) -> Path | None:
     try:
-        top = _git(folder, "rev-parse", "--show-toplevel", or_no=True)
+        top = git(folder, "rev-parse", "--show-toplevel", or_no=True)
     except ConfigurationError:  # no git, or a checkout that git refuses: the next candidate may do
         return None
     path = top.stdout.decode("utf-8", "surrogateescape").removesuffix("\n")
@@ -187,17 +187,17 @@ def _git_top(folder: Path) -> Path | None:
 
 
 def _resolve(source: Path, revision: str) -> str | None:
-    found = _git(source, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", or_no=True)
+    found = git(source, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", or_no=True)
     return None if found.code else found.text.strip()
 
 
 def _is_ancestor(source: Path, older: str, newer: str) -> bool:
-    return _git(source, "merge-base", "--is-ancestor", older, newer, or_no=True).code == 0
+    return git(source, "merge-base", "--is-ancestor", older, newer, or_no=True).code == 0
 
 
-def _git(source: Path, *arguments: str, or_no: bool = False) -> Captured:
-    """Ask git; with ``or_no`` a failure is an answer too ("no", "not there"), and the caller reads it."""
-    answer = capture((*_GIT, *arguments), cwd=source, env=_ENVIRONMENT, timeout=_TIMEOUT, check=False)
+def git(source: Path, *arguments: str, stdin: bytes | None = None, or_no: bool = False) -> Captured:
+    """Run git in a checkout; with ``or_no`` a failure is an answer too ("no", "not there"), and the caller reads it."""
+    answer = capture((*_GIT, *arguments), cwd=source, env=_ENVIRONMENT, stdin=stdin, timeout=_TIMEOUT, check=False)
     if b"dubious ownership" in answer.stderr:
         raise ConfigurationError(
             f"git refuses {source}: it belongs to another user",
