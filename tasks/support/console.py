@@ -83,7 +83,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str |
         grid.add_column(column, overflow="fold")
     for row in rows:
         grid.add_row(*(Text(mask(cell)) for cell in row))
-    console.print(grid)
+    if sys.stderr.isatty():
+        console.print(grid)
+        return
+    with console.capture() as captured:
+        console.print(grid)
+    say("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 @contextmanager

@@ -42,7 +42,7 @@ def upload_plan(plan: UploadPlan) -> None:
         for file in plan.files
     ]
     console.table(("file", "size", "variant", "digest", "state"), rows)
-    console.say(f"commit {plan.commit} of {plan.time.moment} ({plan.time.source.value})")
+    console.say(f"commit {plan.commit} of {_moment(plan.time.moment)} ({plan.time.source.value})")
     for warning in plan.warnings:
         console.warn(warning)
 
@@ -108,7 +108,7 @@ def revisions(plan: RollbackPlan) -> None:
     for revision in reversed(plan.state.revisions):
         mark = "now" if revision is current else "back to" if revision is plan.target else ""
         files = sum(sum(counts.values()) for counts in revision.counts.values())
-        rows.append((mark, str(revision.number), revision.moved, revision.commit, str(files), revision.note))
+        rows.append((mark, str(revision.number), _moment(revision.moved), revision.commit, str(files), revision.note))
     console.table(("", "revision", "moved", "commit", "files", "note"), rows)
 
 
@@ -161,6 +161,11 @@ def _pages(result: Drawn) -> str:
     if not result.deleted:
         return f"{len(result.written)} drawn"
     return f"{len(result.written)} drawn, {len(result.deleted)} deleted"
+
+
+def _moment(stamp: str) -> str:
+    """Return a recorded moment to the second."""
+    return f"{stamp[:10]} {stamp[11:19]} UTC"
 
 
 def _plural(count: int, noun: str) -> str:

@@ -102,8 +102,15 @@ def plan_upload(index: Index, commit: str, time: CommitTime | None, facts: Seque
         files += [_plan_file(state, commit, fact) for fact in facts if fact.project == project]
         _check_variants(index, state, commit, [plan.facts for plan in files if plan.facts.project == project])
     warnings = tuple(warning for fact in facts for warning in fact.warnings)
-    chosen = time or CommitTime(now(), TimeSource.UPLOAD)
-    return UploadPlan(commit, chosen, tuple(files), warnings)
+    return UploadPlan(commit, time or _first_time(index, commit), tuple(files), warnings)
+
+
+def _first_time(index: Index, commit: str) -> CommitTime:
+    """Return the time that the commit is already known by, else the present moment."""
+    known = index.view(commit).state.current
+    if known is not None:
+        return CommitTime(known.commit_time, TimeSource(known.commit_time_from))
+    return CommitTime(now(), TimeSource.UPLOAD)
 
 
 def _refuse_duplicates(facts: Sequence[Facts]) -> None:
