@@ -39,7 +39,7 @@ def tests(session: nox.Session) -> None:
     command = [sys.executable, "-m", "pytest", "-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
     if not everything:
         command += ["-m", FAST]
-    _silence_verdict(session)
+    _keep_back(f"Session {session.name} was successful", f"Command {shlex.join(command[:3])}")
     try:
         # A test's servers are stopped by fixtures, which must be given the time.
         session.run(*command, *words[everything:], external=True, interrupt_timeout=60, terminate_timeout=30)
@@ -83,7 +83,6 @@ def _all(session: nox.Session, *commands: list[str]) -> None:
         session.error("failed: " + " · ".join(failed))
 
 
-def _silence_verdict(session: nox.Session) -> None:
-    """Keep back nox's "Session tests was successful", so that pytest's summary is the last line on the screen."""
-    start = f"Session {session.name} was successful"
-    logging.getLogger("nox").addFilter(lambda record: not record.getMessage().startswith(start))
+def _keep_back(*starts: str) -> None:
+    """Keep nox's own verdicts on pytest off the screen, so that pytest's summary is the last line there."""
+    logging.getLogger("nox").addFilter(lambda record: not record.getMessage().startswith(starts))

@@ -7,7 +7,6 @@ Run by itself it only makes the environment.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import importlib.util
@@ -169,13 +168,12 @@ class Builder:
                     return [python, "-m", *_pip_install()]
             say("  its pip could not be put in; looking for another installer")
         for installer, name in self._other_installers(python):
-            bare = [sys.executable, "-m", "venv", "--clear", "--without-pip", folder]
+            bare = [sys.executable, "-m", "venv", "--without-pip", folder]
             if not has_venv:
-                bare = [installer[0], "venv", "--quiet", "--clear", "--python", sys.executable, folder]
-            if not has_venv and name != "uv":
-                continue
+                if name != "uv":
+                    continue
+                bare = [installer[0], "venv", "--quiet", "--allow-existing", "--python", sys.executable, folder]
             with self._step(f"made .venv with Python {sys.version.split()[0]}, to be filled by {name}"):
-                self.environment.folder.mkdir(exist_ok=True)
                 if self._run(bare) == 0:
                     return installer
         raise Stop(
@@ -335,9 +333,7 @@ def main(action: Callable[[Path, list[str]], object]) -> None:
         say("\nstopped; the same command goes on from here")
         sys.exit(130)
     except OSError as error:
-        if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOLCK, errno.EDQUOT}:
-            raise
-        say(f"error: {error.filename or ROOT}: {error.strerror}. The checkout must be writable and the disk not full.")
+        say(f"error: {error}. The set-up needs a checkout it can write to, and room on its disk.")
         sys.exit(CONFIGURATION)
 
 
