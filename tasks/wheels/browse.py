@@ -146,6 +146,10 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
+def _size(count: int) -> str:
+    return f'<span class="line">{size(count)}</span>'
+
+
 def _commit_link(commit: str, up: str) -> str:
     url = layout.relative_url(f"{commit}/{layout.BROWSE}", 0)
     return f'<a href="{up}{url}" title="{escape(commit)}"><code>{escape(commit[:_SHORT])}</code></a>'
@@ -168,7 +172,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     body = ""
     for row in rows:
         cells = zip(columns, row, strict=True)
-        body += "<tr>" + "".join(f'<td data-label="{column}">{cell}</td>' for column, cell in cells) + "</tr>\n"
+        body += "<tr>" + "".join(f'<td data-label="{column}"><div>{cell}</div></td>' for column, cell in cells) + "</tr>\n"
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n"
 
 
@@ -192,17 +196,20 @@ def _files(site: _Site, project: str, records: Sequence[FileRecord]) -> str:
     for variant, group in groups.items():
         if group:
             names.setdefault(tuple(record.key for record in group), []).append(variant)
+    explained: set[str] = set()
     # The root list repeats the files of a single variant, and an alias repeats the default files: one build each.
     for same in names.values():
         newest_first = sorted(groups[same[0]], key=_age, reverse=True)
-        text += f"<section>\n<h2>{_build_name(same, newest_first[0].variant)}</h2>\n"
-        text += _install(site, project, same[0], newest_first)
+        commands, why = _install(site, project, same[0], newest_first)
+        text += f"<section>\n<h2>{_build_name(same, newest_first[0].variant)}</h2>\n{commands}"
+        text += "" if why in explained else why
         text += _file_table(site.up, newest_first) + "</section>\n"
+        explained.add(why)
     return text if names else text + "<p>There are no files.</p>\n"
 
 
-def _age(record: FileRecord) -> tuple[str, Version, str]:
-    return record.commit_time, Version(record.version), record.filename
+def _age(record: FileRecord) -> tuple[str, Version, bool]:
+    return record.commit_time, Version(record.version), record.filename.endswith(".whl")
 
 
 def _build_name(names: Sequence[str | None], variant: str | None) -> str:
@@ -211,27 +218,34 @@ def _build_name(names: Sequence[str | None], variant: str | None) -> str:
     return (escape(variant) if variant else "Default build") + also
 
 
-def _install(site: _Site, project: str, variant: str | None, newest_first: Sequence[FileRecord]) -> str:
+def _install(site: _Site, project: str, variant: str | None, newest_first: Sequence[FileRecord]) -> tuple[str, str]:
+    """Return the commands that install the newest file, and why they are as they are.
+
+    pip treats all its indexes alike and takes the highest version from any of them, so that a file of the same name
+    on another index could win. A version with a local part is safe, since public indexes refuse those (PEP 440);
+    any other is taken from this index alone, in a step of its own.
+    """
     chosen = next((record for record in newest_first if record.yanked is None), None)
     if chosen is None:
-        return "<p>Every file of this build is yanked: none should be installed.</p>\n"
+        return "<p>Every file of this build is yanked: none should be installed.</p>\n", ""
     url = shlex.quote(site.index_url(variant))
     wanted = shlex.quote(f"{project}=={chosen.version}")
     if Version(chosen.version).local:
         pip = f"pip install --extra-index-url {url} {wanted}"
-        why = "Dependencies come from your usual index. It cannot answer for the pinned version itself: public indexes "
-        why += "refuse versions with a <code>+</code>."
+        why = "Dependencies come from your usual index, which cannot answer for the pinned version itself: "
+        why += "public indexes refuse versions with a <code>+</code>."
     else:
-        pip = f"pip install --no-deps --index-url {url} {wanted} &amp;&amp; pip install {wanted}"
-        why = "With pip, the first command takes the file from this index alone, and the second adds the dependencies "
+        pip = f"pip install --no-deps --index-url {url} {wanted} && pip install {wanted}"
+        why = "With pip, the first command takes the file from this index alone and the second adds the dependencies "
         why += "from your usual one; uv asks this index first and takes nothing of the same name from another."
     if site.public_url is None:
         why += f" This page does not know its own address: put it in place of <code>{PLACEHOLDER}</code>."
-    return (
-        f'<dl>\n<dt>pip</dt><dd><code class="all">{pip}</code></dd>\n'
-        f'<dt>uv</dt><dd><code class="all">uv pip install --index {url} {wanted}</code></dd>\n</dl>\n'
-        f'<p class="why">{why}</p>\n'
+    uv = f"uv pip install --index {url} {wanted}"
+    lines = "".join(
+        f'<dt>{name}</dt><dd><code class="all">{escape(line)}</code></dd>\n'
+        for name, line in (("pip", pip), ("uv", uv))
     )
+    return f"<dl>\n{lines}</dl>\n", f'<p class="why">{why}</p>\n'
 
 
 def _file_table(up: str, newest_first: Iterable[FileRecord]) -> str:
@@ -240,25 +254,27 @@ def _file_table(up: str, newest_first: Iterable[FileRecord]) -> str:
 
 
 def _file_row(record: FileRecord, up: str) -> tuple[str, ...]:
-    yanked = ""
+    file = f'<a href="{up}{layout.relative_url(record.key, 0)}">{escape(record.version)}</a>'
     if record.yanked is not None:
-        yanked = f' <strong class="yanked">yanked</strong> <small>{escape(record.yanked)}</small>'
-    link = f'<a href="{up}{layout.relative_url(record.key, 0)}">{escape(record.version)}</a>'
+        file += ' <strong class="yanked">yanked</strong>'
+    file += f"<br><small>{escape(_kind(record.filename))}</small>"
+    if record.yanked:
+        file += f"<br><small>{escape(record.yanked)}</small>"
     return (
-        f"{link}{yanked}<br><small>{escape(_kind(record.filename))}</small>",
+        file,
         _commit_link(record.commit, up),
         _moment(record.commit_time, record.commit_time_from),
-        size(record.size),
+        _size(record.size),
         # The whole digest is there to be copied; the style shows its beginning.
         f'<code class="all digest" title="{escape(record.sha256)}">{escape(record.sha256)}</code>',
     )
 
 
 def _kind(filename: str) -> str:
-    """Return what tells files of one version apart: a wheel's tags."""
+    """Return what tells the files of one version apart: a wheel's build tag and compatibility tags (PEP 427)."""
     if not filename.endswith(".whl"):
         return "source distribution"
-    return " · ".join(filename.removesuffix(".whl").split("-")[2:])
+    return filename.removesuffix(".whl").split("-", 2)[2]
 
 
 def _projects(counts: Mapping[str, Mapping[str, int]]) -> str:
@@ -267,7 +283,7 @@ def _projects(counts: Mapping[str, Mapping[str, int]]) -> str:
     rows = (
         (
             f'<a href="{layout.relative_url(project, 0)}/{layout.BROWSE}">{escape(project)}</a>',
-            _tags(variant or "default" for variant in sorted(variants)),
+            _tags(sorted(variants)),
             f"{sum(variants.values()):,}",
         )
         for project, variants in sorted(counts.items())
@@ -275,8 +291,8 @@ def _projects(counts: Mapping[str, Mapping[str, int]]) -> str:
     return _table(("Project", "Builds", "Files"), rows)
 
 
-def _tags(names: Iterable[str]) -> str:
-    return " ".join(f'<span class="tag">{escape(name)}</span>' for name in names)
+def _tags(variants: Iterable[str]) -> str:
+    return " ".join(f'<span class="tag">{escape(variant or "default")}</span>' for variant in variants)
 
 
 def _views(nightly: Revision | None, releases: Iterable[str]) -> str:
@@ -287,7 +303,7 @@ def _views(nightly: Revision | None, releases: Iterable[str]) -> str:
         text += f'<p>{_view_link(layout.NIGHTLY)} <span class="about">commit {commit} · {when} UTC</span></p>\n'
     newest_first = sorted(releases, key=lambda view: Version(view.removeprefix("v")), reverse=True)
     if newest_first:
-        text += f"<p>Releases {' '.join(map(_view_link, newest_first))}</p>\n"
+        text += f"<p><span class="about">Releases</span> {' '.join(map(_view_link, newest_first))}</p>\n"
     if not nightly and not newest_first:
         text += "<p>Nothing was released yet.</p>\n"
     return text + "</section>\n"
@@ -316,8 +332,8 @@ def _commit_row(records: Sequence[FileRecord]) -> tuple[str, ...]:
         _commit_link(first.commit, ""),
         _moment(first.commit_time, first.commit_time_from),
         "<br>".join(map(escape, versions)),
-        _tags(sorted({record.variant or "default" for record in records})),
-        size(sum(record.size for record in records)),
+        _tags(sorted({record.variant or "" for record in records})),
+        _size(sum(record.size for record in records)),
     )
 
 
