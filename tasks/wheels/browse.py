@@ -171,8 +171,9 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     head = "".join(f"<th>{column}</th>" for column in columns)
     body = ""
     for row in rows:
-        cells = zip(columns, row, strict=True)
-        body += "<tr>" + "".join(f'<td data-label="{column}"><div>{cell}</div></td>' for column, cell in cells) + "</tr>\n"
+        pairs = zip(columns, row, strict=True)
+        cells = "".join(f'<td data-label="{column}"><div>{cell}</div></td>' for column, cell in pairs)
+        body += f"<tr>{cells}</tr>\n"
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n"
 
 
@@ -303,7 +304,8 @@ def _views(nightly: Revision | None, releases: Iterable[str]) -> str:
         text += f'<p>{_view_link(layout.NIGHTLY)} <span class="about">commit {commit} · {when} UTC</span></p>\n'
     newest_first = sorted(releases, key=lambda view: Version(view.removeprefix("v")), reverse=True)
     if newest_first:
-        text += f"<p><span class="about">Releases</span> {' '.join(map(_view_link, newest_first))}</p>\n"
+        links = " ".join(map(_view_link, newest_first))
+        text += f'<p><span class="about">Releases</span> {links}</p>\n'
     if not nightly and not newest_first:
         text += "<p>Nothing was released yet.</p>\n"
     return text + "</section>\n"
