@@ -129,7 +129,7 @@ class Environment:
         if self.folder.is_symlink() or self.folder.is_file():
             self.folder.unlink()
         elif self.folder.exists():
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            with contextlib.suppress(OSError):
                 self._mark.unlink()
             shutil.rmtree(self.folder)
 

@@ -50,7 +50,7 @@ def check(root: Path) -> None:
 def content_fault(text: str) -> str | None:
     """Say what is wrong with a lock's text: a requirement without a hash, an option, or an address."""
     logical = re.sub(r"\\\n\s*", " ", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE))
-    for line in logical.splitlines():
+    for line in filter(str.strip, logical.splitlines()):
         name, *hashes = line.split(" --hash=")
         if not re.match(r"[a-z0-9-]+==[^ ]+( ; [^-].*)?$", name.strip()):
             return f"has a line that pins no version: {line[:60]!r}"

@@ -183,6 +183,7 @@ def only_index(url: str) -> dict[str, str]:
 # --- The straight way ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_first_run_makes_the_environment_and_the_second_says_in_one_line_that_it_is_there(checkout: Checkout) -> None:
     del checkout.env["PYTHONPATH"]
     first = checkout.run("test", "--all", "--", "-k", "two words", "", "--", "-x", env={"SAMPLE_EXIT": "5"})
@@ -230,6 +231,7 @@ def test_unknown_words_are_refused_before_anything_is_made(checkout: Checkout, w
 # --- Other installers ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_without_ensurepip_the_systems_pip_fills_the_environment(checkout: Checkout) -> None:
     done = checkout.run("test")
     assert done.returncode == 0, done.stderr
@@ -237,6 +239,7 @@ def test_without_ensurepip_the_systems_pip_fills_the_environment(checkout: Check
     assert json.loads(done.stdout)["prefix"] == str(checkout.venv)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("also_missing", [(), ("venv",)], ids=["pip missing", "pip and venv missing"])
 def test_without_any_pip_a_uv_on_path_fills_the_environment(
     checkout: Checkout, tmp_path: Path, also_missing: tuple[str, ...]
@@ -273,6 +276,7 @@ def test_without_any_installer_one_sentence_names_what_to_install(checkout: Chec
 # --- What makes an environment unfit, and its repair -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_moved_checkout_gets_a_new_environment(checkout: Checkout) -> None:
     assert checkout.run("test").returncode == 0
     checkout.root = checkout.root.rename(checkout.root.with_name("moved"))
@@ -282,6 +286,7 @@ def test_a_moved_checkout_gets_a_new_environment(checkout: Checkout) -> None:
     assert json.loads(done.stdout)["prefix"] == str(checkout.venv)
 
 
+@pytest.mark.slow
 def test_a_changed_lock_is_installed(checkout: Checkout) -> None:
     assert checkout.run("test").returncode == 0
     checkout.change_lock()
@@ -289,6 +294,7 @@ def test_a_changed_lock_is_installed(checkout: Checkout) -> None:
     assert "environment ready:" in checkout.run("test").stderr
 
 
+@pytest.mark.slow
 def test_a_foreign_folder_behind_a_link_survives(checkout: Checkout, tmp_path: Path) -> None:
     theirs = tmp_path / "somebody's environment"
     theirs.mkdir()
@@ -303,6 +309,7 @@ def test_a_foreign_folder_behind_a_link_survives(checkout: Checkout, tmp_path: P
 # --- At once, killed, interrupted ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_many_at_once_make_one_environment(checkout: Checkout) -> None:
     processes = [checkout.start("test", "--", str(number)) for number in range(4)]
     assert [process.wait(PATIENCE) for process in processes] == [0, 0, 0, 0]
@@ -312,6 +319,7 @@ def test_many_at_once_make_one_environment(checkout: Checkout) -> None:
         assert json.loads(checkout.output(number, "out").read_text())["argv"][-1] == str(number)
 
 
+@pytest.mark.slow
 def test_an_environment_in_use_is_not_replaced(checkout: Checkout, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     user = checkout.start("test", env={"SAMPLE_GATE": str(gate)})
@@ -327,6 +335,7 @@ def test_an_environment_in_use_is_not_replaced(checkout: Checkout, tmp_path: Pat
     assert "the lock has changed" in checkout.output(1, "err").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_killed_while_installing_is_completed_by_the_next(
     checkout: Checkout, hanging_index: tuple[str, threading.Event]
 ) -> None:
@@ -345,6 +354,7 @@ def test_a_run_killed_while_installing_is_completed_by_the_next(
     assert "is not finished" in checkout.output(1, "err").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_stops_its_installer_and_is_completed_by_the_next(
     checkout: Checkout, hanging_index: tuple[str, threading.Event], number: signal.Signals, code: int
@@ -371,6 +381,7 @@ def one_error(done: subprocess.CompletedProcess[str]) -> str:
     return lines[-1]
 
 
+@pytest.mark.slow
 def test_an_index_that_cannot_be_reached_is_a_temporary_failure(checkout: Checkout) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = server.getsockname()[1]
@@ -411,6 +422,7 @@ def test_a_missing_lock_is_named(checkout: Checkout) -> None:
     assert "scripts/locks/dev.txt" in one_error(done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_CONSTRAINT", "PIP_REQUIRE_VIRTUALENV"])
 def test_settings_for_other_installations_do_not_divert_this_one(checkout: Checkout, tmp_path: Path, name: str) -> None:
     constraint = tmp_path / "elsewhere"
