@@ -8,7 +8,7 @@ import tarfile
 import zipfile
 import zlib
 from collections import Counter
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 from tasks.support.errors import DataError
@@ -124,3 +124,27 @@ def _broken(filename: str, kind: str, error: Exception) -> DataError:
     return DataError(
         f"{filename} is not a readable {kind}: {str(error) or type(error).__name__}", hint="build or fetch it again"
     )
+
+
+def settle_sdist(path: Path, epoch: int) -> None:
+    """Rewrite an sdist so that only its contents decide its bytes: one time, no owner, 644 or 755.
+
+    setuptools does not heed SOURCE_DATE_EPOCH in sdists, and a repeated build of a commit has to be the
+    same file as the first. Replaces the file in one step.
+    """
+    settled = path.with_name(f".{path.name}.settled")
+    with (
+        tarfile.open(path, "r:gz") as archive,
+        settled.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=epoch) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as copy,
+    ):
+        for member in archive:
+            member.mtime = epoch
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            kept = {key: value for key, value in member.pax_headers.items() if not key.endswith("time")}
+            member.pax_headers = kept
+            copy.addfile(member, archive.extractfile(member) if member.isreg() else None)
+    settled.replace(path)

@@ -46,6 +46,13 @@ def parse_variant(version: Version | str, patterns: tuple[str, ...]) -> Variant:
     return Variant(None, tuple(text for text, _ in tokens))
 
 
+def without_variant(version: Version, patterns: tuple[str, ...]) -> str:
+    """Return the version that the builds of one commit for all devices share."""
+    variant = parse_variant(version, patterns).name
+    local = f".{version.local or ''}.".replace(f".{variant}.", ".", 1).strip(".") if variant else version.local
+    return f"{version.public}+{local}" if local else version.public
+
+
 def _tokens(labels: list[str], patterns: tuple[str, ...]) -> list[tuple[str, bool]]:
     """Cut labels into variants (True) and unknown ones (False), longest variant first, without setuptools_scm's."""
     tokens = []

@@ -1,0 +1,386 @@
+"""Builds the sdist and the wheel of one source for one device, and puts both into a folder or neither."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from tasks.support import process, variables
+from tasks.support.command_line import Argv, Changes, last_useful_line
+from tasks.support.console import busy, say
+from tasks.support.errors import (
+    ConfigurationError,
+    DataError,
+    MissingInputError,
+    OmniError,
+    RemoteChangedError,
+    ServiceRefusedError,
+    TemporaryError,
+    UsageError,
+    unknown_choice,
+)
+from tasks.support.redaction import redact
+from tasks.support.settings import CHECKOUT, inherited_environment
+from tasks.support.source import HOOK_VARIABLES, commit_of, commit_time, git, has_git, is_dirty
+from tasks.wheels import archives
+from tasks.wheels.distribution import Facts, Kind, parse_filename, read_facts, shown
+from tasks.wheels.layout import check_commit
+from tasks.wheels.source_copy import CopyKind, make_copy, newest_time
+from tasks.wheels.variants import without_variant
+
+DEVICES = ("cuda", "rocm", "xpu", "npu", "cpu")
+DEFAULT_DEVICE = "cuda"
+TARGET_DEVICE = "VLLM_OMNI_TARGET_DEVICE"
+LOGS = CHECKOUT / ".omni-ci" / "logs"
+
+_ZIP_EPOCH = 315_532_800  # 1980-01-01: a zip archive cannot hold an earlier time
+_SHOWN_LINES = 20
+# They decide the version or point the build elsewhere, so a forgotten one would build something else.
+_UNSET = (
+    *HOOK_VARIABLES,
+    "DIST_EXTRA_CONFIG",
+    "PIP_DRY_RUN",
+    "PIP_PREFIX",
+    "PIP_ROOT",
+    "PIP_TARGET",
+    "PIP_USER",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "VLLM_OMNI_VERSION_OVERRIDE",
+)
+_UNSET_PREFIX = "SETUPTOOLS_SCM_"
+_STEP = re.compile(r"^\* (Creating isolated|Installing packages|Getting build dependencies|Building) ", re.MULTILINE)
+_NO_NETWORK = re.compile(
+    r"connection|timed? ?out|name resolution|unreachable|max retries|proxy|ssl|dns error|error sending request",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """What a person asks for. ``commit`` is what a source without git is taken to be, else the one to build."""
+
+    source: Path
+    dist: Path
+    commit: str
+    device: str = DEFAULT_DEVICE
+    allow_dirty: bool = False
+
+    def __post_init__(self) -> None:
+        if self.device not in DEVICES:
+            raise unknown_choice("device", self.device, DEVICES)
+        check_commit(self.commit)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the source is. ``head``, ``dirty`` and ``commit_time`` are git's; ``newest`` is a plain folder's."""
+
+    head: str | None = None
+    dirty: bool = False
+    commit_time: datetime | None = None
+    newest: int = 0
+    cut_off: bool = False
+    """Whether the history is too short to hold the tag that a version would be counted from."""
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """What a build will do. ``epoch`` is SOURCE_DATE_EPOCH, in seconds since 1970."""
+
+    source: Path
+    dist: Path
+    commit: str
+    device: str
+    kind: CopyKind
+    epoch: int
+    epoch_from: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def actions(self) -> tuple[tuple[str, str], ...]:
+        """Return what is done and why, in order, for people."""
+        day = datetime.fromtimestamp(self.epoch, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        suffix = "no variant" if self.device == DEFAULT_DEVICE else f"the variant of {self.device}"
+        return (
+            (f"copy {self.source}", f"{self.kind.value}; commit {self.commit}"),
+            ("build an sdist and a wheel", f"{TARGET_DEVICE}={self.device}; SOURCE_DATE_EPOCH={self.epoch}"),
+            ("check both", f"twine, strictly; the version must have {suffix}"),
+            (f"move both into {self.dist}", f"all times in them are {day}, {self.epoch_from}"),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plan as machine output."""
+        return {
+            "source": str(self.source),
+            "dist": str(self.dist),
+            "commit": self.commit,
+            "device": self.device,
+            "copies": self.kind.name.lower(),
+            "source_date_epoch": self.epoch,
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What a build made, the sdist first; the files lie in the plan's ``dist``."""
+
+    plan: BuildPlan
+    facts: tuple[Facts, ...]
+    log: Path
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result as machine output."""
+        names = ("filename", "project", "version", "variant", "size", "sha256", "requires_python")
+        files = [{"kind": item.kind.value, **{name: getattr(item, name) for name in names}} for item in self.facts]
+        return {**self.plan.as_json(), "log": str(self.log), "seconds": round(self.seconds, 1), "files": files}
+
+
+def survey(source: Path, commit: str) -> Survey:
+    """Look at a source; changes nothing. Raises MissingInputError when git does not hold the commit."""
+    if not source.is_dir():
+        raise MissingInputError(f"the source is not a folder: {source}", hint="correct --source")
+    if not any((source / name).is_file() for name in ("pyproject.toml", "setup.py")):
+        raise MissingInputError(f"nothing to build in {source}: no pyproject.toml", hint="correct --source")
+    if not has_git(source):
+        return Survey(newest=newest_time(source))
+    shallow = git(source, "rev-parse", "--is-shallow-repository").text.strip() == "true"
+    cut_off = shallow and git(source, "describe", "--tags", "--abbrev=0", commit, or_no=True).code != 0
+    return Survey(commit_of(source), is_dirty(source), commit_time(source, commit), cut_off=cut_off)
+
+
+def plan_build(request: BuildRequest, found: Survey) -> BuildPlan:
+    """Decide what to build and with which time; pure. Raises DataError when the source is dirty and that is not allowed."""
+    if found.head is None or found.commit_time is None:
+        kind, epoch, epoch_from = CopyKind.FOLDER, found.newest, "that of the newest file"
+    else:
+        kind = CopyKind.WORKING_TREE if found.dirty else CopyKind.COMMIT
+        epoch, epoch_from = int(found.commit_time.timestamp()), "that of the commit"
+    if kind is CopyKind.WORKING_TREE:
+        _check_dirty(request, found.head)
+    warnings = []
+    if kind is CopyKind.WORKING_TREE:
+        warnings.append("uncommitted changes are built in: do not publish the result")
+    if found.cut_off:
+        warnings.append(f"the clone is too shallow to hold a tag before {request.commit}: its version may be wrong")
+    return BuildPlan(
+        source=request.source,
+        dist=request.dist,
+        commit=request.commit,
+        device=request.device,
+        kind=kind,
+        epoch=max(epoch, _ZIP_EPOCH),
+        epoch_from=epoch_from,
+        warnings=tuple(warnings),
+    )
+
+
+def _check_dirty(request: BuildRequest, head: str | None) -> None:
+    if not request.allow_dirty:
+        raise DataError(
+            f"{request.source} has uncommitted changes or untracked files",
+            hint="commit or remove them, or pass --allow-dirty to build them in (not for publishing)",
+        )
+    if request.commit != head:
+        raise UsageError(
+            f"--allow-dirty builds what lies at HEAD ({head}), not commit {request.commit}",
+            hint="check that commit out, or leave --allow-dirty out of a clean checkout",
+        )
+
+
+def run_build(plan: BuildPlan, patterns: tuple[str, ...], *, logs: Path = LOGS) -> BuildResult:
+    """Build, check and move both files into the plan's ``dist``; on any failure nothing is there that was not before.
+
+    ``patterns`` are the declared variants. The build's output goes to a file in ``logs``, which stays. Raises
+    DataError when the build or a check fails, TemporaryError or ServiceRefusedError when its tools cannot be fetched.
+    """
+    _require_tools()
+    started = time.monotonic()
+    log = _new_log(logs, plan)
+    with _usual_umask(), tempfile.TemporaryDirectory(prefix="omni-ci-build-") as folder:
+        work = Path(folder).resolve()
+        if plan.kind is CopyKind.WORKING_TREE and commit_of(plan.source) != plan.commit:
+            raise RemoteChangedError(f"{plan.source} is no longer at {plan.commit}", hint="run this again")
+        copy = make_copy(plan.source, plan.kind, plan.commit, work / "source", plan.epoch)
+        environment = build_environment(inherited_environment(), plan, work)
+        with busy(f"building for {plan.device} (log: {log})"):
+            _run_backend(copy, work, environment, log)
+        facts = _built(work / "out", plan, patterns)
+        _check_with_twine(facts, environment)
+        placed = _place(facts, plan.dist, patterns)
+    return BuildResult(plan, placed, log, time.monotonic() - started)
+
+
+def build_environment(inherited: Mapping[str, str], plan: BuildPlan, work: Path) -> Changes:
+    """Return the changes to the environment that a build runs with; pure.
+
+    Where packages come from (``PIP_*``, ``UV_*``, proxies) stays. What would decide the version, point git
+    or pip elsewhere, or hand a secret to third-party code is unset.
+    """
+    secrets = (variable.name for variable in variables.ALL if variable.secret)
+    unset = [*_UNSET, *secrets, *(name for name in inherited if name.startswith(_UNSET_PREFIX))]
+    return {
+        **dict.fromkeys(unset),
+        TARGET_DEVICE: plan.device,
+        "SOURCE_DATE_EPOCH": str(plan.epoch),
+        "GIT_CEILING_DIRECTORIES": str(work),  # a repository around the temporary folder is none of ours
+        "LC_ALL": "C.UTF-8",
+        "PYTHONHASHSEED": "0",
+        "TMPDIR": str(work),  # so that what the tools leave there goes with it
+        "TZ": "UTC",
+    }
+
+
+def _require_tools() -> None:
+    for name in ("build", "twine"):
+        found = find_spec(name)
+        if found is None or found.origin is None:  # without an origin it is just a folder of that name
+            raise ConfigurationError(
+                f"{name} is not installed beside this tool", hint="install the dependency group `release`"
+            )
+
+
+def _new_log(logs: Path, plan: BuildPlan) -> Path:
+    log = logs / f"build-{plan.source.resolve().name}-{plan.device}-{plan.commit[:12]}.log"
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)  # whoever still writes the old one keeps it
+    except OSError as error:
+        raise ConfigurationError(f"cannot write the log {log}: {error.strerror}") from error
+    return log
+
+
+@contextmanager
+def _usual_umask() -> Iterator[None]:
+    previous = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(previous)
+
+
+def _run_backend(copy: Path, work: Path, environment: Changes, log: Path) -> None:
+    # -P: the folder that this starts in, or a `build` folder in it, must not be imported.
+    argv: Argv = [sys.executable, "-P", "-m", "build", "--sdist", "--wheel", "--outdir", work / "out", copy]
+    with log.open("xb") as file:
+        code = process.stream(argv, cwd=work, env=environment, to_file=file, check=False, show=False)
+    if code:
+        text = log.read_text(encoding="utf-8", errors="replace")
+        for line in text.splitlines()[-_SHOWN_LINES:]:
+            say(f"  {redact(line)}")
+        raise build_failure(text, log)
+
+
+def build_failure(text: str, log: Path) -> OmniError:
+    """Make the error for a failed build from what it said; pure."""
+    steps = list(_STEP.finditer(text))
+    last = steps[-1] if steps else None
+    reason = redact(last_useful_line(text.encode()))
+    if last is None or last[1] not in ("Creating isolated", "Installing packages"):
+        return DataError(f"the build failed: {reason}", hint=f"its whole output is in {log}")
+    message = f"the build backend could not be fetched: {reason}"
+    if _NO_NETWORK.search(text, last.end()):
+        return TemporaryError(message, hint=f"is the package index reachable from here? The whole output is in {log}")
+    return ServiceRefusedError(message, hint=f"the package index must have it; the whole output is in {log}")
+
+
+def _built(out: Path, plan: BuildPlan, patterns: tuple[str, ...]) -> tuple[Facts, ...]:
+    """Return the facts of the sdist and the wheel that were built, and of nothing else."""
+    names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
+    kinds = [parse_filename(name).kind for name in names]
+    if sorted(kinds, key=lambda kind: kind.name) != [Kind.SDIST, Kind.WHEEL]:
+        raise DataError(
+            f"the build made {', '.join(map(shown, names)) or 'nothing'}; one sdist and one wheel are wanted"
+        )
+    for name, kind in zip(names, kinds, strict=True):
+        if kind is Kind.SDIST:
+            archives.settle_sdist(out / name, plan.epoch)
+    facts = sorted((read_facts(out / name, patterns) for name in names), key=lambda item: item.kind.name)
+    sdist, wheel = facts
+    if (sdist.project, sdist.version) != (wheel.project, wheel.version):
+        raise DataError(f"the build made two things: {sdist.filename} and {wheel.filename}")
+    check_variant(wheel.version, wheel.variant, plan.device)
+    return sdist, wheel
+
+
+def check_variant(version: str, variant: str | None, device: str) -> None:
+    """Raise DataError unless the version names the device's variant; the default device has none."""
+    if device == DEFAULT_DEVICE:
+        if variant is not None:
+            raise DataError(f"the build for {device} made version {version}, and it must have no variant")
+        return
+    if variant is None or not re.fullmatch(rf"{device}[\d.]*", variant):
+        found = f"its variant is {variant}" if variant else "it has no variant"
+        raise DataError(
+            f"the build for {device} made version {version}: {found}",
+            hint=f"the source's set-up must append +{device} when {TARGET_DEVICE}={device}",
+        )
+
+
+def _check_with_twine(facts: tuple[Facts, ...], environment: Changes) -> None:
+    files = [item.path for item in facts]
+    argv: Argv = [sys.executable, "-P", "-m", "twine", "check", "--strict", *files]
+    answer = process.capture(
+        argv, cwd=files[0].parent, env={**environment, "NO_COLOR": "1", "COLUMNS": "500"}, check=False
+    )
+    if answer.code:
+        said = b"\n".join((answer.stdout, answer.stderr))
+        refused = [item.filename for item in facts if re.search(rf"{re.escape(item.filename)}: FAILED", answer.text)]
+        raise DataError(f"twine refuses {' and '.join(refused) or 'the result'}: {last_useful_line(said)}")
+
+
+def _place(facts: tuple[Facts, ...], dist: Path, patterns: tuple[str, ...]) -> tuple[Facts, ...]:
+    """Move the files into ``dist``, all or none; one that is there already with the same bytes stays."""
+    moved: list[Path] = []
+    try:
+        dist.mkdir(parents=True, exist_ok=True)
+        new = [item for item in facts if not _is_there(item, dist, patterns)]
+        with tempfile.TemporaryDirectory(prefix=".omni-ci-", dir=dist) as stage:
+            for item in new:
+                shutil.copyfile(item.path, Path(stage) / item.filename)
+            for item in new:
+                moved.append(dist / item.filename)
+                (Path(stage) / item.filename).rename(dist / item.filename)
+    except BaseException as error:
+        for path in moved:
+            path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise ConfigurationError(f"cannot write to {dist}: {error.strerror or error}") from error
+        raise
+    return tuple(replace(item, path=dist / item.filename) for item in facts)
+
+
+def _is_there(item: Facts, dist: Path, patterns: tuple[str, ...]) -> bool:
+    """Say whether ``dist`` holds this very file; refuse what must not lie beside it."""
+    version = without_variant(Version(item.version), patterns)
+    for path in sorted(dist.iterdir()):
+        try:
+            other = parse_filename(path.name)
+        except DataError:
+            continue
+        if other.project == item.project and without_variant(other.version, patterns) != version:
+            raise DataError(
+                f"{dist} holds another version, {path.name}, beside {item.filename}",
+                hint="remove it, or choose another --dist",
+            )
+    path = dist / item.filename
+    if not path.exists():
+        return False
+    if read_facts(path, patterns).sha256 != item.sha256:
+        raise DataError(f"{path} is there with other bytes", hint="remove it, or choose another --dist")
+    return True
