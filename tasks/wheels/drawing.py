@@ -18,7 +18,7 @@ from tasks.wheels.index import Index
 from tasks.wheels.state import ProjectState, Revision
 
 PARALLEL = 8
-_PAGE_NAMES = ("/index.html", "/index.json", "/metadata.json", f"/{layout.BROWSE}")
+PAGE_NAMES = ("/index.html", "/index.json", "/metadata.json", f"/{layout.BROWSE}")
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,15 @@ def _projects_by_variant(counts: Mapping[str, Mapping[str, int]], alias: str | N
 def draw_project(index: Index, view: str, project: str) -> Drawn:
     """Bring one project's pages in one view up to date, and return what was written."""
 
+    mine: list[str] = []
+
     def attempt() -> Drawn:
         project_read, view_read = index.project(project), index.view(view)
+        states = {layout.project_state(project): project_read.etag, layout.view_state(view): view_read.etag}
         revision = view_read.state.current
         if revision is None or project not in revision.counts:
-            return Drawn()
-        rendered = render_project(index, revision, view, project_read.state)
-        states = {layout.project_state(project): project_read.etag, layout.view_state(view): view_read.etag}
-        return _replace(index, rendered, states)
+            return _take_back(index, mine, states)
+        return _replace(index, render_project(index, revision, view, project_read.state), states, mine)
 
     return redo_on_conflict(attempt, what=f"pages of {project} in {view}")
 
@@ -107,18 +108,20 @@ def draw_project(index: Index, view: str, project: str) -> Drawn:
 def draw_root(index: Index, view: str) -> Drawn:
     """Bring a view's own pages up to date, and return what was written."""
 
+    mine: list[str] = []
+
     def attempt() -> Drawn:
         view_read = index.view(view)
+        states: dict[str, Expected] = {layout.view_state(view): view_read.etag}
         revision = view_read.state.current
         if revision is None:
-            return Drawn()
-        states: dict[str, Expected] = {layout.view_state(view): view_read.etag}
+            return _take_back(index, mine, states)
         single = None
         if len(revision.counts) == 1:
             read = index.project(next(iter(revision.counts)))
             single = read.state
             states[layout.project_state(read.state.project)] = read.etag
-        return _replace(index, render_root(index, revision, view, single), states)
+        return _replace(index, render_root(index, revision, view, single), states, mine)
 
     return redo_on_conflict(attempt, what=f"pages of {view}")
 
@@ -136,12 +139,14 @@ def draw_store(index: Index) -> Drawn:
 
 
 def render_store(index: Index) -> bytes:
-    """Return the store's own human page: the moving views, the releases and the newest commits."""
+    """Return the store's own human page: the moving views, the releases and the newest commits that are to stay."""
     named = [view for view in index.view_names() if not layout.is_commit(view)]
     nightly = index.view(layout.NIGHTLY).state.current if layout.NIGHTLY in named else None
     releases = [view for view in named if layout.is_release(view)]
     state = index.project(index.rules.project).state
-    return browse.store_page(index.rules.project, state.files.values(), nightly, releases)[layout.BROWSE]
+    leaving = set(index.pruned_commits())
+    records = [record for record in state.files.values() if record.commit not in leaving]
+    return browse.store_page(index.rules.project, records, nightly, releases)[layout.BROWSE]
 
 
 def draw_view(index: Index, view: str, projects: Iterable[str] | None = None, *, sweep: bool = False) -> Drawn:
@@ -165,14 +170,33 @@ def _each(draw: Callable[[str], Drawn], names: list[str]) -> Drawn:
         return sum(pool.map(draw, names), Drawn())
 
 
-def _replace(index: Index, rendered: Mapping[str, bytes], states: Mapping[str, Expected]) -> Drawn:
+def _replace(index: Index, rendered: Mapping[str, bytes], states: Mapping[str, Expected], mine: list[str]) -> Drawn:
+    """Write the pages that differ, and add their keys to ``mine``."""
     old = {key: index.store.get(key) for key in rendered}
     if all(blob is not None and blob.data == rendered[key] for key, blob in old.items()):
-        return Drawn()
+        return Drawn(written=tuple(mine))
+    _check_current(index, states)
+    for key, data in rendered.items():
+        if index.write_page(key, data, old[key]) and key not in mine:
+            mine.append(key)
+    # Whoever moved the state meanwhile may have found the old pages right, and so left nothing to lose a race to.
+    _check_current(index, states)
+    return Drawn(written=tuple(mine))
+
+
+def _check_current(index: Index, states: Mapping[str, Expected]) -> None:
     for key, etag in states.items():
         if not index.still_current(key, etag):
             raise ConditionFailedError(f"{key} changed while its pages were drawn")
-    return Drawn(tuple(key for key, data in rendered.items() if index.write_page(key, data, old[key])))
+
+
+def _take_back(index: Index, mine: list[str], states: Mapping[str, Expected]) -> Drawn:
+    """Delete the pages that were drawn while the state stopped asking for them."""
+    for key in mine:
+        index.store.delete(key)
+    if mine:
+        _check_current(index, states)
+    return Drawn(deleted=tuple(mine))
 
 
 def _sweep(index: Index, view: str) -> Drawn:
@@ -183,7 +207,7 @@ def _sweep(index: Index, view: str) -> Drawn:
     left_over = sorted(
         stored.key
         for stored in index.store.list(f"{view}/")
-        if stored.key.endswith(_PAGE_NAMES) and stored.key not in expected
+        if stored.key.endswith(PAGE_NAMES) and stored.key not in expected
     )
     if not left_over:
         return Drawn()

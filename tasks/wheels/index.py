@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
+from tasks.support.errors import RemoteChangedError
 from tasks.support.settings import WheelSettings
 from tasks.support.store import ABSENT, Blob, Expected, ObjectStore, redo_on_conflict
 from tasks.wheels import layout
@@ -63,6 +64,23 @@ class Index:
     def view_names(self) -> list[str]:
         """List every view that has a state."""
         return self._names(layout.VIEW_STATES)
+
+    def pruned_commits(self) -> list[str]:
+        """List every commit that a prune is removing, or began to remove before it was stopped."""
+        return self._names(layout.PRUNINGS)
+
+    def refuse_pruned(self, commits: Iterable[str]) -> None:
+        """Raise RemoteChangedError when a prune is removing one of the commits.
+
+        To be asked after the state was read and, by whoever makes a view hold the commit, once more after that: a
+        prune first writes its note, then looks at the views, so that one of the two always sees the other.
+        """
+        for commit in commits:
+            if self.store.head(layout.pruning(commit)) is not None:
+                raise RemoteChangedError(
+                    f"commit {commit} is being removed by wheels.prune",
+                    hint="run wheels.prune again if it was stopped, then this",
+                )
 
     def _names(self, prefix: str) -> list[str]:
         keys = (stored.key for stored in self.store.list(prefix))

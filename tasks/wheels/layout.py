@@ -20,6 +20,7 @@ METADATA_SUFFIX = ".metadata"
 BROWSE = "browse.html"
 PROJECT_STATES = "_state/projects/"
 VIEW_STATES = "_state/views/"
+PRUNINGS = "_state/pruned/"
 
 HTML = Headers("text/html; charset=utf-8", "no-cache")
 SIMPLE_JSON = Headers("application/vnd.pypi.simple.v1+json", "no-cache")
@@ -93,6 +94,11 @@ def project_state(project: str) -> str:
 def view_state(view: str) -> str:
     """Return the key of a view's state."""
     return f"{VIEW_STATES}{view}.json"
+
+
+def pruning(commit: str) -> str:
+    """Return the key of the note that says that a commit is being removed; it is gone when the commit is."""
+    return f"{PRUNINGS}{commit}.json"
 
 
 def distribution(commit: str, filename: str) -> str:

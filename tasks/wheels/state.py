@@ -103,6 +103,12 @@ class Revision:
     files: Mapping[str, tuple[str, ...]] | None = None
     restores: int | None = None
 
+    @property
+    def commits(self) -> list[str]:
+        """Return every commit that the revision holds files of, and the one that it moved to."""
+        held = {key.partition("/")[0] for keys in (self.files or {}).values() for key in keys}
+        return sorted(held | {self.commit})
+
     def records_of(self, state: ProjectState) -> list[FileRecord]:
         """Return the project's files in this revision, sorted by file name; MissingInputError when one is gone."""
         if self.files is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
-from tasks.support.errors import DataError, UsageError
+from tasks.support.errors import DataError, RemoteChangedError, UsageError
 from tasks.support.store import ABSENT, ConditionFailedError, Progress
 from tasks.wheels import layout, pages
 from tasks.wheels.distribution import Facts
@@ -163,8 +163,10 @@ def _record(commit: str, time: CommitTime, fact: Facts) -> FileRecord:
 def execute_upload(index: Index, plan: UploadPlan, progress: Progress | None = None) -> UploadReport:
     """Upload what is new, record it, and bring the commit's pages up to date.
 
-    Safe to repeat after a failure or a kill at any point; several uploads may run at once.
+    Safe to repeat after a failure or a kill at any point; several uploads may run at once. Raises
+    RemoteChangedError while a prune removes the commit, and when it removed files that the plan found published.
     """
+    index.refuse_pruned([plan.commit])
     with ThreadPoolExecutor(PARALLEL) as pool:
         done = pool.map(partial(_put_file, index, progress), plan.new)
         uploaded = [key for keys in done for key in keys]
@@ -174,7 +176,15 @@ def execute_upload(index: Index, plan: UploadPlan, progress: Progress | None = N
         record_files(index, project, added)
     show_commit(index, plan.commit, projects)
     drawn = draw_view(index, plan.commit, projects) + draw_store(index)
+    _check_recorded(index, plan, projects)
     return UploadReport(plan, tuple(uploaded), drawn)
+
+
+def _check_recorded(index: Index, plan: UploadPlan, projects: Iterable[str]) -> None:
+    recorded = {key for project in projects for key in index.project(project).state.files}
+    gone = [file.key for file in plan.files if file.key not in recorded]
+    if gone:
+        raise RemoteChangedError(f"{gone[0]} was pruned during the upload", hint="run it again to upload it anew")
 
 
 def _put_file(index: Index, progress: Progress | None, file: FilePlan) -> list[str]:

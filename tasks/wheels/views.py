@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 
 from packaging.version import Version
 
-from tasks.support.errors import DataError, MissingInputError, RemoteChangedError
+from tasks.support.errors import DataError, MissingInputError, OmniError, RemoteChangedError
 from tasks.support.source import Ancestry
 from tasks.wheels import layout
 from tasks.wheels.drawing import Drawn, draw_store, draw_view
@@ -240,10 +240,34 @@ def _change(index: Index, candidate: Candidate, ancestry: AskAncestry) -> tuple[
         verdict.append(judge(state, candidate, ancestry))
         if verdict[-1][0] is not Outcome.MOVE:
             return state
-        return state.moved_to(_revision(index, state, candidate))
+        revision = _revision(index, state, candidate)
+        index.refuse_pruned(revision.commits)
+        return state.moved_to(revision)
 
-    index.change_view(candidate.view, change)
+    after = index.change_view(candidate.view, change)
+    if verdict[-1][0] is Outcome.MOVE:
+        _confirm(index, after)
     return verdict[-1]
+
+
+def _confirm(index: Index, moved: ViewState) -> None:
+    """Take a move back, and raise RemoteChangedError, when a prune began to remove what the view now holds.
+
+    The prune looked at the views before this move, or it would have left the files alone.
+    """
+    revision = moved.current
+    if revision is None:
+        return
+    try:
+        index.refuse_pruned(revision.commits)
+        for project, keys in (revision.files or {}).items():
+            _records(index, project, keys)
+    except OmniError:
+        index.change_view(
+            moved.view,
+            lambda state: replace(state, revisions=state.revisions[:-1]) if state.current == revision else state,
+        )
+        raise
 
 
 def _revision(index: Index, state: ViewState, candidate: Candidate) -> Revision:
@@ -349,11 +373,13 @@ def execute_rollback(index: Index, plan: RollbackPlan) -> Moved:
             files=target.files,
             restores=target.restores or target.number,
         )
+        index.refuse_pruned(restored.commits)
         return state.moved_to(restored)
 
     state = planned
     if planned.current is not None and planned.current.files != target.files:
         state = index.change_view(planned.view, change)
+        _confirm(index, state)
     outcome = Outcome.SAME if state is planned else Outcome.MOVE
     drawn = draw_view(index, planned.view, sweep=True) + draw_store(index)
     return Moved(planned.view, outcome, f"revision {target.number}", drawn)
