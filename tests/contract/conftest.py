@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,16 @@ class Answer:
 
 
 Invoke = Callable[..., Answer]
+
+
+def bare_site(folder: Path, *names: str) -> Path:
+    """Make a site folder that holds only these distributions of the running python, for ``python -S``."""
+    folder.mkdir()
+    for name in names:
+        installed = distribution(name)
+        for part in {file.parts[0] for file in installed.files or () if file.parts[0] != ".."}:
+            (folder / part).symlink_to(str(installed.locate_file(part)))
+    return folder
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.conftest import ROOT, Invoke
+from tests.contract.conftest import ROOT, Invoke, bare_site
 from tests.wheel_factory import make_wheel
 
 COMMIT = "a" * 40
@@ -30,15 +30,6 @@ TASKS = json.loads(
 NAMES = [task["name"] for task in TASKS["tasks"]] + [
     f"{collection['name']}.{task['name']}" for collection in TASKS["collections"] for task in collection["tasks"]
 ]
-
-
-def bare_site(folder: Path, *packages: str) -> Path:
-    """Make a site folder that holds only these packages of the running python."""
-    folder.mkdir()
-    for package in packages:
-        where = __import__(package).__path__[0]
-        (folder / package).symlink_to(where)
-    return folder
 
 
 def test_every_listing_works_where_only_invoke_is_installed(tmp_path: Path) -> None:
