@@ -25,6 +25,7 @@ NEWEST_COMMITS = 100
 PLACEHOLDER = "https://YOUR-INDEX.example"
 _SHORT = 12
 _HOME = "Wheels"
+_SOURCES = [source.value for source in TimeSource]
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -319,20 +320,25 @@ def _commits(records: Iterable[FileRecord]) -> str:
     by_commit: dict[str, list[FileRecord]] = {}
     for record in records:
         by_commit.setdefault(record.commit, []).append(record)
-    newest = heapq.nlargest(NEWEST_COMMITS, by_commit.values(), key=lambda group: (group[0].commit_time, group[0].key))
+    commits = [(_best_time(group), commit, group) for commit, group in by_commit.items()]
+    newest = heapq.nlargest(NEWEST_COMMITS, commits, key=lambda row: (row[0].commit_time, row[1]))
     text = f"<section>\n<h2>{'Newest commits' if len(newest) < len(by_commit) else 'Commits'}</h2>\n"
     if not newest:
         return f"{text}<p>There are no files.</p>\n</section>\n"
     columns = ("Commit", "Date (UTC)", "Version", "Builds", "Size")
-    return f"{text}{_table(columns, map(_commit_row, newest))}</section>\n"
+    return f"{text}{_table(columns, (_commit_row(*row) for row in newest))}</section>\n"
 
 
-def _commit_row(records: Sequence[FileRecord]) -> tuple[str, ...]:
-    first = records[0]
+def _best_time(records: Iterable[FileRecord]) -> FileRecord:
+    """Return the record that knows the commit's time best: from git, else as given, else the first upload."""
+    return min(records, key=lambda record: (_SOURCES.index(record.commit_time_from), record.commit_time))
+
+
+def _commit_row(best: FileRecord, commit: str, records: Sequence[FileRecord]) -> tuple[str, ...]:
     versions = sorted({_without_variant(record) for record in records}, key=Version, reverse=True)
     return (
-        _commit_link(first.commit, ""),
-        _moment(first.commit_time, first.commit_time_from),
+        _commit_link(commit, ""),
+        _moment(best.commit_time, best.commit_time_from),
         "<br>".join(map(escape, versions)),
         _tags(sorted({record.variant or "" for record in records})),
         _size(sum(record.size for record in records)),

@@ -63,8 +63,8 @@ def publish(store: Path, view: str, wheels: list[tuple[Path, str, str | None]]) 
             write(store, pages.project_pages(view, variant, project, group))
             write(store, pages.root_pages(view, variant, [project]))
     write(store, pages.root_pages(view, None, by_project))
-    records = next(iter(by_project.values())) if len(by_project) == 1 else None
-    (made,) = browse.view_page(view, revision, records, alias_of_default=None, public_url=store.as_uri()).values()
+    single = next(iter(by_project.values())) if len(by_project) == 1 else None
+    (made,) = browse.view_page(view, revision, single, alias_of_default=None, public_url=store.as_uri()).values()
     return made.decode()
 
 
