@@ -165,7 +165,7 @@ def survey(source: Path, commit: str) -> Survey:
 
 
 def plan_build(request: BuildRequest, found: Survey) -> BuildPlan:
-    """Decide what to build and with which time; pure. Raises DataError when the source is dirty and that is not allowed."""
+    """Decide what to build and with which time; pure. Raises DataError for a dirty source that nobody allowed."""
     if found.head is None or found.commit_time is None:
         kind, epoch, epoch_from = CopyKind.FOLDER, found.newest, "that of the newest file"
     else:
