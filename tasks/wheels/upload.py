@@ -12,7 +12,7 @@ from functools import partial
 from tasks.support.errors import DataError, RemoteChangedError, UsageError
 from tasks.support.store import ABSENT, ConditionFailedError, Progress
 from tasks.wheels import layout, pages
-from tasks.wheels.distribution import Facts
+from tasks.wheels.distribution import DistributionFacts, Facts
 from tasks.wheels.drawing import Drawn, draw_store, draw_view
 from tasks.wheels.index import Index, now
 from tasks.wheels.state import FileRecord, ProjectState, Revision, TimeSource, ViewState, count_variants
@@ -100,7 +100,7 @@ def plan_upload(index: Index, commit: str, time: CommitTime | None, facts: Seque
         layout.check_project_name(project, index.rules.variants)
         state = index.project(project).state
         files += [_plan_file(state, commit, fact) for fact in facts if fact.project == project]
-        _check_variants(index, state, commit, [plan.facts for plan in files if plan.facts.project == project])
+        check_variants(index, state, commit, [plan.facts for plan in files if plan.facts.project == project])
     warnings = tuple(warning for fact in facts for warning in fact.warnings)
     return UploadPlan(commit, time or _first_time(index, commit), tuple(files), warnings)
 
@@ -138,20 +138,22 @@ def _other_bytes(key: str, published: str, fact: Facts) -> DataError:
     )
 
 
-def _check_variants(index: Index, state: ProjectState, commit: str, facts: Sequence[Facts]) -> None:
-    placeholder = CommitTime("", TimeSource.UPLOAD)
-    added = {layout.distribution(commit, fact.filename): _record(commit, placeholder, fact) for fact in facts}
+def check_variants(index: Index, state: ProjectState, commit: str, facts: Sequence[DistributionFacts]) -> None:
+    """Raise DataError when the commit's view could not show these files beside those that it has."""
+    unknown = CommitTime("", TimeSource.UPLOAD)
+    added = {layout.distribution(commit, fact.filename): make_record(commit, unknown, fact, "") for fact in facts}
     there = {key: record for key, record in state.files.items() if record.commit == commit}
     pages.group_by_variant([*(there | added).values()], index.rules.alias_of_default)
 
 
-def _record(commit: str, time: CommitTime, fact: Facts) -> FileRecord:
+def make_record(commit: str, time: CommitTime, fact: DistributionFacts, uploaded: str) -> FileRecord:
+    """Return what the state keeps of a file."""
     return FileRecord(
         key=layout.distribution(commit, fact.filename),
         version=fact.version,
         size=fact.size,
         sha256=fact.sha256,
-        uploaded=now(),
+        uploaded=uploaded,
         commit_time=time.moment,
         commit_time_from=time.source.value,
         variant=fact.variant,
@@ -172,7 +174,8 @@ def execute_upload(index: Index, plan: UploadPlan, progress: Progress | None = N
         uploaded = [key for keys in done for key in keys]
     projects = sorted({file.facts.project for file in plan.files})
     for project in projects:
-        added = [_record(plan.commit, plan.time, file.facts) for file in plan.new if file.facts.project == project]
+        chosen = [file.facts for file in plan.new if file.facts.project == project]
+        added = [make_record(plan.commit, plan.time, facts, now()) for facts in chosen]
         record_files(index, project, added)
     show_commit(index, plan.commit, projects)
     drawn = draw_view(index, plan.commit, projects) + draw_store(index)
@@ -196,7 +199,7 @@ def _put_file(index: Index, progress: Progress | None, file: FilePlan) -> list[s
     except ConditionFailedError:
         # Left by an upload that was stopped before it could record the file, or by one that runs now.
         _check_same_bytes(index, file)
-    if file.metadata_key and _put_metadata(index, file.metadata_key, file.facts.metadata):
+    if file.metadata_key and put_metadata(index, file.metadata_key, file.facts.metadata):
         put.append(file.metadata_key)
     return put
 
@@ -209,7 +212,8 @@ def _check_same_bytes(index: Index, file: FilePlan) -> None:
         raise _other_bytes(file.key, digest.hexdigest(), file.facts)
 
 
-def _put_metadata(index: Index, key: str, metadata: bytes) -> bool:
+def put_metadata(index: Index, key: str, metadata: bytes) -> bool:
+    """Write a metadata sidecar unless it has these bytes already, and say whether it was written."""
     old = index.store.get(key)
     if old is not None and old.data == metadata:
         return False
