@@ -109,18 +109,18 @@ def _submodules(checkout: Path) -> Iterator[tuple[str, str]]:
 def _overlay(top: Path, target: Path) -> None:
     """Make the copy's files those of the working tree: tracked ones, and untracked ones that are not ignored."""
     names = _names(top, "--cached", "--others", "--exclude-standard")
-    for name in _names(target, "--cached") - names:
-        (target / name).unlink()
-    for name in sorted(names):
+    gone = _names(target, "--cached") - names if (target / ".git").exists() else set()
+    for name in (*gone, *sorted(names)):
         ours, theirs = target / name, top / name
-        if theirs.is_dir() and not theirs.is_symlink():
+        if (theirs / ".git").exists():  # a submodule, or a repository that somebody put there
+            ours.mkdir(parents=True, exist_ok=True)
             _overlay(theirs, ours)
             continue
         if ours.is_symlink() or ours.is_file():
             ours.unlink()
-        elif ours.is_dir():
+        elif ours.is_dir() and not theirs.is_dir():
             shutil.rmtree(ours)
-        if theirs.is_symlink() or theirs.exists():
+        if name in names and (theirs.is_symlink() or theirs.is_file()):
             ours.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(theirs, ours, follow_symlinks=False)
 

@@ -1,0 +1,216 @@
+"""What a build decides before it starts, and what it makes of a failure; the builds themselves are contract tests."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from tasks.support.errors import DataError, MissingInputError, OmniError, UsageError
+from tasks.support.settings import load
+from tasks.support.variables import ALL
+from tasks.wheels.building import (
+    DEVICES,
+    BuildPlan,
+    BuildRequest,
+    Survey,
+    build_environment,
+    build_failure,
+    check_variant,
+    plan_build,
+    survey,
+)
+from tasks.wheels.source_copy import CopyKind
+from tasks.wheels.variants import without_variant
+
+COMMIT, OTHER = "1" * 40, "2" * 40
+TIME = datetime(2026, 5, 8, 9, 5, 36, tzinfo=UTC)
+PATTERNS = load(environment={}).wheels.variants
+
+
+def request(*, commit: str = COMMIT, device: str = "cuda", allow_dirty: bool = False) -> BuildRequest:
+    return BuildRequest(Path("/source"), Path("/dist"), commit, device, allow_dirty)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "kind", "epoch"),
+    [
+        (request(), Survey(COMMIT, commit_time=TIME), CopyKind.COMMIT, int(TIME.timestamp())),
+        (request(allow_dirty=True), Survey(COMMIT, commit_time=TIME), CopyKind.COMMIT, int(TIME.timestamp())),
+        (request(), Survey(OTHER, commit_time=TIME), CopyKind.COMMIT, int(TIME.timestamp())),
+        (
+            request(allow_dirty=True),
+            Survey(COMMIT, dirty=True, commit_time=TIME),
+            CopyKind.WORKING_TREE,
+            int(TIME.timestamp()),
+        ),
+        (request(), Survey(newest=1_700_000_000), CopyKind.FOLDER, 1_700_000_000),
+        (request(), Survey(newest=0), CopyKind.FOLDER, 315_532_800),
+        (
+            request(),
+            Survey(COMMIT, commit_time=datetime(1971, 1, 1, tzinfo=UTC)),
+            CopyKind.COMMIT,
+            315_532_800,
+        ),
+    ],
+)
+def test_what_is_copied_and_which_time_it_gets(asked: BuildRequest, found: Survey, kind: CopyKind, epoch: int) -> None:
+    plan = plan_build(asked, found)
+    assert (plan.kind, plan.epoch, plan.commit) == (kind, epoch, COMMIT)
+
+
+def test_refuses_a_dirty_source_and_names_it() -> None:
+    with pytest.raises(DataError, match=r"/source has uncommitted") as caught:
+        plan_build(request(), Survey(COMMIT, dirty=True, commit_time=TIME))
+    assert "--allow-dirty" in (caught.value.hint or "")
+
+
+def test_uncommitted_changes_belong_to_head_only() -> None:
+    with pytest.raises(UsageError, match=OTHER):
+        plan_build(request(allow_dirty=True), Survey(OTHER, dirty=True, commit_time=TIME))
+
+
+@pytest.mark.parametrize(
+    ("found", "word"),
+    [
+        (Survey(COMMIT, dirty=True, commit_time=TIME), "do not publish"),
+        (Survey(COMMIT, commit_time=TIME, cut_off=True), "too shallow"),
+    ],
+)
+def test_warns(found: Survey, word: str) -> None:
+    assert word in " ".join(plan_build(request(allow_dirty=True), found).warnings)
+
+
+@pytest.mark.parametrize("device", ["musa", "CUDA", "", "rcom"])
+def test_refuses_an_unknown_device(device: str) -> None:
+    with pytest.raises(UsageError, match="device"):
+        request(device=device)
+
+
+@pytest.mark.parametrize("commit", ["", "HEAD", "1" * 39, "1" * 41, "A" * 40, "g" * 40])
+def test_refuses_what_is_no_commit(commit: str) -> None:
+    with pytest.raises(UsageError):
+        request(commit=commit)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_plan_says_all_that_is_done(device: str) -> None:
+    plan = plan_build(request(device=device), Survey(COMMIT, commit_time=TIME))
+    text = " ".join(word for action in plan.actions for word in action)
+    for word in ("/source", "/dist", COMMIT, f"VLLM_OMNI_TARGET_DEVICE={device}", "2026-05-08 09:05:36 UTC"):
+        assert word in text
+    assert plan.as_json()["device"] == device
+
+
+@pytest.mark.parametrize(
+    ("version", "variant", "device"),
+    [
+        ("0.20.0", None, "cuda"),
+        ("0.20.0+rocm", "rocm", "rocm"),
+        ("0.20.0+rocm7.2", "rocm7.2", "rocm"),
+        ("0.20.1.dev3+g1234567.npu", "npu", "npu"),
+        ("0.20.0+cpu", "cpu", "cpu"),
+    ],
+)
+def test_takes_the_devices_own_variant(version: str, variant: str | None, device: str) -> None:
+    check_variant(version, variant, device)
+
+
+@pytest.mark.parametrize(
+    ("version", "variant", "device"),
+    [
+        ("0.20.0+cu130", "cu130", "cuda"),
+        ("0.20.0+cpu", "cpu", "cuda"),
+        ("0.20.0", None, "rocm"),
+        ("0.20.0+xpu", "xpu", "rocm"),
+        ("0.20.0+xpu", "xpu", "npu"),
+        ("0.20.0+cu130", "cu130", "cpu"),
+    ],
+)
+def test_refuses_another_variant(version: str, variant: str | None, device: str) -> None:
+    with pytest.raises(DataError) as caught:
+        check_variant(version, variant, device)
+    assert version in caught.value.message
+    assert device in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("version", "shared"),
+    [
+        ("0.20.0", "0.20.0"),
+        ("0.20.0+rocm", "0.20.0"),
+        ("0.20.0+rocm7.2", "0.20.0"),
+        ("0.20.1.dev3+g1234567.npu", "0.20.1.dev3+g1234567"),
+        ("0.20.1.dev3+g1234567", "0.20.1.dev3+g1234567"),
+        ("0.20.1.dev3+cu118.g1234567", "0.20.1.dev3+g1234567"),
+        ("0.20.0+weird.cpu", "0.20.0+weird"),
+    ],
+)
+def test_builds_of_one_commit_share_a_version(version: str, shared: str) -> None:
+    assert without_variant(Version(version), PATTERNS) == shared
+
+
+def plan() -> BuildPlan:
+    return plan_build(request(device="rocm"), Survey(COMMIT, commit_time=TIME))
+
+
+def test_the_build_gets_no_secret_and_nothing_that_decides_its_version() -> None:
+    inherited = {
+        **{variable.name: "value" for variable in ALL},
+        "GIT_DIR": "/elsewhere/.git",
+        "PIP_INDEX_URL": "kept",
+        "PIP_TARGET": "/elsewhere",
+        "PYTHONPATH": "/elsewhere",
+        "SETUPTOOLS_SCM_PRETEND_VERSION": "9",
+        "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_VLLM_OMNI": "9",
+        "SOURCE_DATE_EPOCH": "1",
+        "UV_DEFAULT_INDEX": "kept",
+        "VIRTUAL_ENV": "/elsewhere",
+        "VLLM_OMNI_TARGET_DEVICE": "cuda",
+        "VLLM_OMNI_VERSION_OVERRIDE": "9",
+    }
+    seen = {**inherited, **build_environment(inherited, plan(), Path("/work-folder"))}
+    left = {name: value for name, value in seen.items() if value is not None}
+    assert "9" not in left.values()
+    assert "/elsewhere" not in " ".join(left.values())
+    assert not [variable.name for variable in ALL if variable.secret and variable.name in left]
+    assert (left["PIP_INDEX_URL"], left["UV_DEFAULT_INDEX"]) == ("kept", "kept")
+    assert left["VLLM_OMNI_TARGET_DEVICE"] == "rocm"
+    assert left["SOURCE_DATE_EPOCH"] == str(int(TIME.timestamp()))
+    assert left["TMPDIR"] == "/work-folder"
+
+
+_HEAD = "* Creating isolated environment: venv+pip...\n* Installing packages in isolated environment:\n  - setuptools\n"
+_REFUSED = "WARNING: Retrying after connection broken by 'NewConnectionError': Connection refused\n"
+_NONE = "ERROR: No matching distribution found for setuptools\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        (f"{_HEAD}{_REFUSED}{_NONE}", 75, "could not be fetched: ERROR: No matching distribution found"),
+        (f"{_HEAD}{_NONE}", 69, "could not be fetched: ERROR: No matching distribution found"),
+        (f"{_HEAD}* Getting build dependencies for sdist...\nValueError: no version\n", 65, "failed: ValueError"),
+        (f"{_HEAD}* Building wheel...\n{_REFUSED}SystemExit\n", 65, "the build failed"),
+        (f"{_HEAD}* Building sdist...\n{_HEAD}{_REFUSED}{_NONE}", 75, "could not be fetched"),
+        ("* Creating isolated environment: venv+pip...\nError: no ensurepip\n", 69, "Error: no ensurepip"),
+        ("ERROR Source /x does not appear to be a Python project\n", 65, "does not appear"),
+        ("", 65, "the build failed"),
+        ("* Building wheel...\nfatal: https://me:hunter2@host/x not found\n", 65, "fatal"),
+    ],
+)  # fmt: skip
+def test_a_failed_build_is_one_sentence(text: str, code: int, words: str) -> None:
+    error = build_failure(text, Path("/logs/build.log"))
+    assert isinstance(error, OmniError)
+    assert (error.exit_code, "\n" in error.message) == (code, False)
+    assert words in error.message
+    assert "/logs/build.log" in (error.hint or "")
+    assert "hunter2" not in error.message
+
+
+def test_a_source_must_be_a_project(tmp_path: Path) -> None:
+    for folder, words in ((tmp_path / "nowhere", "not a folder"), (tmp_path, "pyproject.toml")):
+        with pytest.raises(MissingInputError, match=words):
+            survey(folder, COMMIT)
