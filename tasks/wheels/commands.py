@@ -34,7 +34,7 @@ _CHANGING = {"store": _STORE, "profile": _PROFILE, "dry_run": _DRY_RUN, "json": 
 def build(
     _ctx: Any,
     source: str | None = None,
-    device: str | None = None,
+    device: str = "cuda",
     dist: str | None = None,
     commit: str | None = None,
     allow_dirty: bool = False,
@@ -42,11 +42,27 @@ def build(
     json: bool = False,
 ) -> None:
     """Build the sdist and the wheel of the source, isolated."""
-    from tasks.wheels import building
+    from pathlib import Path
 
-    building.run_command(
-        source=source, device=device, dist=dist, commit=commit, allow_dirty=allow_dirty, dry_run=dry_run, json=json
+    from tasks.support import settings
+    from tasks.support.source import choose_commit, resolve_source
+    from tasks.wheels import building, showing
+
+    chosen = settings.load(source=source)
+    checkout = resolve_source(chosen, Path.cwd())
+    request = building.BuildRequest(
+        source=checkout,
+        dist=Path(dist).absolute() if dist is not None else checkout / "dist",
+        commit=choose_commit(chosen, commit, checkout),
+        device=device,
+        allow_dirty=allow_dirty,
     )
+    plan = building.plan_build(request, building.survey(checkout, request.commit))
+    showing.build_plan(plan)
+    if dry_run:
+        showing.dry_run([(what, str(plan.dist), why) for what, why in plan.actions], json=json)
+        return
+    showing.build_result(building.run_build(plan, chosen.wheels.variants), json=json)
 
 
 @task(
@@ -318,6 +334,7 @@ def rollback(
 @task(
     help={
         "commit": "only this commit's folder; repeatable; default: every commit folder",
+        "sdist": "take over sdists too",
         "source": _SOURCE,
         **_CHANGING,
     },
@@ -326,6 +343,7 @@ def rollback(
 def adopt(
     _ctx: Any,
     commit: Sequence[str] | None = None,
+    sdist: bool = False,
     source: str | None = None,
     store: str | None = None,
     profile: str | None = None,
@@ -343,7 +361,7 @@ def adopt(
     checkout = begin.find_source(chosen)
     commits = [layout.check_commit(sha) for sha in commit or ()]
     opened = begin.open_index(chosen, Deed.MOVE)
-    plan = adopting.plan_adopt(opened, commits)
+    plan = adopting.plan_adopt(opened, commits, sdists=sdist)
     if dry_run:
         showing.dry_run(plan.actions(), json=json)
         return
@@ -351,6 +369,9 @@ def adopt(
         time_of = partial(begin.commit_time, checkout, given=None)
         report = adopting.execute_adopt(opened, plan, time_of, progress)
     showing.adopted(report, json=json)
+    error = adopting.report_error(report)
+    if error is not None:
+        raise error
 
 
 @task(

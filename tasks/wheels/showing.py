@@ -13,6 +13,7 @@ from tasks.wheels.views import Moved, RollbackPlan
 
 if TYPE_CHECKING:
     from tasks.wheels.adopting import AdoptReport
+    from tasks.wheels.building import BuildPlan, BuildResult
     from tasks.wheels.checking import CheckReport
     from tasks.wheels.pruning import PrunePlan, PruneReport
 
@@ -27,6 +28,27 @@ def dry_run(actions: Sequence[Action], *, json: bool) -> None:
     if json:
         names = ("action", "what", "why")
         console.emit_json({"dry_run": True, "actions": [dict(zip(names, row, strict=True)) for row in actions]})
+
+
+def build_plan(plan: BuildPlan) -> None:
+    """Show what a build will do."""
+    console.say(f"building {plan.source} at {plan.commit} for {plan.device}")
+    for warning in plan.warnings:
+        console.warn(warning)
+
+
+def build_result(result: BuildResult, *, json: bool) -> None:
+    """Show what a build made."""
+    rows = [
+        (fact.filename, console.size(fact.size), fact.variant or "default", f"sha256:{fact.sha256[:12]}")
+        for fact in result.facts
+    ]
+    console.table(("file", "size", "variant", "digest"), rows)
+    console.say(
+        f"{_plural(len(rows), 'file')} in {result.plan.dist}, built in {result.seconds:.1f} s · log: {result.log}"
+    )
+    if json:
+        console.emit_json(result.as_json())
 
 
 def upload_plan(plan: UploadPlan) -> None:
@@ -117,8 +139,8 @@ def findings(report: CheckReport, *, json: bool) -> None:
     rows = [(found.severity.value, found.key, found.what, found.hint or "") for found in report.findings]
     if rows:
         console.table(("severity", "where", "what", "what to do"), rows)
-    else:
-        console.say(f"{report.view}: nothing found")
+    looked = f"{_plural(report.pages, 'page')} and {_plural(report.files, 'file')} looked at"
+    console.say(f"{report.view}: {_plural(len(rows), 'finding')}, {looked}")
     if json:
         names = ("severity", "key", "what", "hint")
         console.emit_json({"view": report.view, "findings": [dict(zip(names, row, strict=True)) for row in rows]})
@@ -139,8 +161,12 @@ def prune_report(report: PruneReport, *, json: bool) -> None:
         )
     else:
         console.say("nothing to do: every commit is needed or young")
+    for commit, reason in report.kept:
+        console.warn(f"{commit} was kept after all: {reason}")
     if json:
-        console.emit_json({"commits": list(report.commits), "deleted": list(report.deleted), "freed": report.freed})
+        kept = [{"commit": commit, "reason": reason} for commit, reason in report.kept]
+        deleted = {"deleted": list(report.deleted), "freed": report.freed}
+        console.emit_json({"commits": list(report.commits), **deleted, "kept": kept})
 
 
 def adopted(report: AdoptReport, *, json: bool) -> None:
