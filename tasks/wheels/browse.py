@@ -21,6 +21,8 @@ from tasks.wheels import layout, pages
 from tasks.wheels.state import FileRecord, Revision, TimeSource
 
 NEWEST_COMMITS = 100
+# More files of one build than anybody reads: the simple index has them all.
+NEWEST_FILES = 500
 # RFC 2606 reserves the name: nobody can own the host from which a hasty reader would otherwise install.
 PLACEHOLDER = "https://YOUR-INDEX.example"
 _SHORT = 12
@@ -205,7 +207,10 @@ def _files(site: _Site, project: str, records: Sequence[FileRecord]) -> str:
         commands, why = _install(site, project, same[0], newest_first)
         text += f"<section>\n<h2>{_build_name(same, newest_first[0].variant)}</h2>\n{commands}"
         text += "" if why in explained else why
-        text += _file_table(site.up, newest_first) + "</section>\n"
+        text += _file_table(site.up, newest_first[:NEWEST_FILES])
+        older = len(newest_first) - NEWEST_FILES
+        text += f"<p>{_count(older, 'older file')} in the simple index.</p>\n" if older > 0 else ""
+        text += "</section>\n"
         explained.add(why)
     return text if names else text + "<p>There are no files.</p>\n"
 

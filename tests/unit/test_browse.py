@@ -213,6 +213,15 @@ def test_files_are_newest_first_and_wheels_before_the_sdist() -> None:
     assert "sample==1.10" in page.commands()[0], "the newest is the one to install"
 
 
+def test_a_long_list_is_cut_after_the_newest_and_says_so() -> None:
+    records = [record(f"1.{n}") for n in range(browse.NEWEST_FILES + 2)]
+    page = view_of(records)
+    shown = [row[0].removesuffix("py3-none-any") for row in page.rows[1:]]
+    assert shown == [f"1.{n}" for n in range(browse.NEWEST_FILES + 1, 1, -1)]
+    assert "2 older files in the simple index" in page.text
+    assert "older" not in view_of(records[2:]).text
+
+
 @pytest.mark.parametrize(
     ("version", "pip"),
     [
