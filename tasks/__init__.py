@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from invoke import Collection
+    from invoke.collection import Collection
 
 DOMAINS = ("wheels", "release")
 
@@ -17,7 +17,7 @@ DOMAINS = ("wheels", "release")
 def _build_namespace() -> Collection:
     from importlib import import_module
 
-    from invoke import Collection
+    from invoke.collection import Collection
 
     namespace = Collection()
     namespace.configure({"tasks": {"dedupe": False}})

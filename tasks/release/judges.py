@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tasks.support.command_line import Changes
 from tasks.support.errors import ConfigurationError, DataError
-from tasks.support.process import Changes, capture
+from tasks.support.process import capture
 from tasks.support.settings import inherited_environment
 
 TIMEOUT = 300.0

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from tasks.release import judges
@@ -173,12 +174,9 @@ def _ask_clients(run: _Run, url: str, name: str, expected: Build) -> None:
         folder = run.folder / "clients" / f"{name.replace(' ', '-')}-{fact.variant or 'default'}"
         view = layout.NIGHTLY if lone else layout.root(layout.NIGHTLY, fact.variant)
         index_url = f"{url.rstrip('/')}/{view}/"
-        run.step(
-            f"pip download ({name}, {fact.variant or 'default'})", lambda f=fact, u=index_url, d=folder: _pip(d, u, f)
-        )
-        run.step(
-            f"uv pip install ({name}, {fact.variant or 'default'})", lambda f=fact, u=index_url, d=folder: _uv(d, u, f)
-        )
+        shown = f"({name}, {fact.variant or 'default'})"
+        run.step(f"pip download {shown}", partial(_pip, folder, index_url, fact))
+        run.step(f"uv pip install {shown}", partial(_uv, folder, index_url, fact))
 
 
 def _pip(folder: Path, url: str, fact: Facts) -> str:

@@ -165,8 +165,7 @@ def prune_report(report: PruneReport, *, json: bool) -> None:
         console.warn(f"{commit} was kept after all: {reason}")
     if json:
         kept = [{"commit": commit, "reason": reason} for commit, reason in report.kept]
-        deleted = {"deleted": list(report.deleted), "freed": report.freed}
-        console.emit_json({"commits": list(report.commits), **deleted, "kept": kept})
+        console.emit_json({"commits": report.commits, "deleted": report.deleted, "freed": report.freed, "kept": kept})
 
 
 def adopted(report: AdoptReport, *, json: bool) -> None:
