@@ -14,7 +14,15 @@ from tasks.wheels.drawing import Drawn
 from tasks.wheels.index import Index
 from tasks.wheels.state import TimeSource
 from tasks.wheels.upload import CommitTime, UploadReport, execute_upload, plan_upload
-from tasks.wheels.views import AskAncestry, Moved, execute_move, execute_rollback, plan_move, plan_rollback, unknown_ancestry
+from tasks.wheels.views import (
+    AskAncestry,
+    Moved,
+    execute_move,
+    execute_rollback,
+    plan_move,
+    plan_rollback,
+    unknown_ancestry,
+)
 from tests.wheel_factory import make_wheel
 
 VARIANTS = (r"cu\d{2,3}", r"rocm\d*(?:\.\d+)*", "xpu", "npu", "musa", "cpu")

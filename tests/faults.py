@@ -170,7 +170,7 @@ class KillAfter(Meddling):
         self._die_if_due(method, key)
 
 
-def in_child(action: Callable[[], None]) -> int:
+def in_child(action: Callable[[], object]) -> int:
     """Run an action in a process of its own, and return how that ended: 0, an exit code, or minus a signal."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -188,7 +188,7 @@ def in_child(action: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def run_killed(url: str, limit: int, action: Callable[[ObjectStore], None]) -> bool:
+def run_killed(url: str, limit: int, action: Callable[[ObjectStore], object]) -> bool:
     """Run an action in a process that dies after ``limit`` changes; say whether it died before its end."""
     ended = in_child(lambda: action(KillAfter(open_store(url), limit)))
     if ended not in (0, -signal.SIGKILL):
@@ -197,9 +197,9 @@ def run_killed(url: str, limit: int, action: Callable[[ObjectStore], None]) -> b
 
 
 def every_kill(
-    prepare: Callable[[], str], action: Callable[[ObjectStore], None], *, step: int = 1
+    prepare: Callable[[], str], action: Callable[[ObjectStore], object], *, step: int = 1
 ) -> Iterator[tuple[int, ObjectStore]]:
-    """Yield, for every boundary between changes, a fresh store in which ``action`` was killed there.
+    """Yield, for every boundary between changes (or every few), a fresh store in which ``action`` was killed there.
 
     ``prepare`` makes a store anew and returns its URL. The last one yielded is that of the run which got to its end.
     """
@@ -213,7 +213,9 @@ def every_kill(
     assert limit > step, "the action changes nothing, so nothing was tested"
 
 
-_TIMES = re.compile(rb'("(?:uploaded|moved|commit_time)":|"upload-time":)"[^"]*"|\d{4}-\d\d-\d\d[T ][\d:.]+(?:Z| UTC)?')
+_TIMES = re.compile(
+    rb'("(?:uploaded|moved|commit_time)":|"upload-time":)"[^"]*"|\d{4}-\d\d-\d\d(?:&nbsp;|[T ])[\d:.]+Z?'
+)
 
 
 def tree(store: ObjectStore) -> dict[str, bytes]:
@@ -242,7 +244,8 @@ def broken(store: ObjectStore) -> list[str]:
     """Return what is wrong with the pages in a store, as its visitors meet it; an empty list is a valid index.
 
     Every link must lead to an object, a folder link to that folder's page, every promised sidecar must be there,
-    every digest in a page must be that of the object, and every state document must be readable.
+    every digest in a page must be that of the object, every state document must be readable and its files there.
+    A human page's way up is not judged: pages below are drawn first, and deleted last.
     """
     objects = {stored.key for stored in store.list()}
     wrong: list[str] = []
@@ -252,7 +255,8 @@ def broken(store: ObjectStore) -> list[str]:
         blob = store.get(key)
         assert blob is not None
         if key.startswith(layout.PROJECT_STATES):
-            ProjectState.decode(blob.data, key)
+            records = ProjectState.decode(blob.data, key).files.values()
+            wrong += [f"{key}: {record.key} is not there" for record in records if record.key not in objects]
         elif key.startswith(layout.VIEW_STATES):
             ViewState.decode(blob.data, key)
         elif key.endswith(".html"):
@@ -295,12 +299,12 @@ def _broken_link(store: ObjectStore, objects: set[str], key: str, href: str, *, 
         return
     path = os.path.normpath(os.path.join(os.path.dirname(key), unquote(parts.path)))  # noqa: PTH118, PTH120 - keys
     target = f"{path}/index.html" if parts.path.endswith("/") else path
-    if target.removeprefix("./") not in objects:
+    way_up = key.endswith(layout.BROWSE) and target.endswith(layout.BROWSE) and target.count("/") < key.count("/")
+    if target not in objects and not way_up:
         yield f"{key}: dead link {href}"
-        return
     if promised and f"{path}.metadata" not in objects:
         yield f"{key}: no sidecar for {href}"
-    if parts.fragment.startswith("sha256="):
+    if target in objects and parts.fragment.startswith("sha256="):
         yield from _wrong_digest(store, key, path, parts.fragment.removeprefix("sha256="))
 
 

@@ -199,12 +199,17 @@ def _take_back(index: Index, mine: list[str], states: Mapping[str, Expected]) ->
     return Drawn(deleted=tuple(mine))
 
 
+def in_deletion_order(keys: Iterable[str]) -> list[str]:
+    """Sort one view's pages so that each comes before those that it links to: human pages, then from the root down."""
+    return sorted(keys, key=lambda key: (not key.endswith(f"/{layout.BROWSE}"), key.count("/"), key))
+
+
 def _sweep(index: Index, view: str) -> Drawn:
     read = index.view(view)
     if read.state.current is None:
         return Drawn()
     expected = expected_keys(read.state.current, view, index.rules.alias_of_default)
-    left_over = sorted(
+    left_over = in_deletion_order(
         stored.key
         for stored in index.store.list(f"{view}/")
         if stored.key.endswith(PAGE_NAMES) and stored.key not in expected

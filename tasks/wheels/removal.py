@@ -20,7 +20,7 @@ from itertools import chain
 from tasks.support.errors import DataError
 from tasks.support.store import ABSENT, ConditionFailedError, Expected
 from tasks.wheels import layout
-from tasks.wheels.drawing import PAGE_NAMES, draw_store, draw_view, expected_keys
+from tasks.wheels.drawing import PAGE_NAMES, draw_store, draw_view, expected_keys, in_deletion_order
 from tasks.wheels.index import Index
 from tasks.wheels.state import FORMAT, FileRecord, ProjectState, ViewState
 from tasks.wheels.upload import show_commit
@@ -227,6 +227,6 @@ def _pages_and_view(index: Index, commit: str) -> Iterator[str]:
     keys = {stored.key for stored in index.store.list(f"{commit}/") if stored.key.endswith(PAGE_NAMES)}
     if current is not None:
         keys |= expected_keys(current, commit, index.rules.alias_of_default)
-    yield from sorted(keys, key=lambda key: (not key.endswith(layout.BROWSE), key.count("/"), key))
+    yield from in_deletion_order(keys)
     if current is not None:
         yield layout.view_state(commit)

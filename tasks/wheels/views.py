@@ -228,7 +228,8 @@ def execute_move(index: Index, move: Move, ancestry: AskAncestry = unknown_ances
         outcome, reason = _change(index, move.candidate, ancestry)
     if outcome is Outcome.KEPT:
         return Moved(move.view, outcome, reason, Drawn())
-    drawn = draw_view(index, move.view, sweep=outcome is Outcome.MOVE) + draw_store(index)
+    # Also when it holds these files already: the move that brought them may have been stopped before its end.
+    drawn = draw_view(index, move.view, sweep=True) + draw_store(index)
     return Moved(move.view, outcome, reason, drawn)
 
 

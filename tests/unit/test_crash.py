@@ -1,0 +1,51 @@
+"""Kills every action that changes the store behind any of its changes: what is left is valid, and can be completed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tasks.support.store import open_store
+from tests.factory_index import index_of
+from tests.faults import broken, every_kill, tree
+from tests.scenarios import SCENARIOS, Scenario
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Return an empty folder, in memory where that is possible: each write waits for the disk otherwise."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as name:
+        yield Path(name)
+
+
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_a_kill_at_any_boundary_leaves_a_valid_index_that_a_second_run_completes(
+    scenario: Scenario, step: int, folder: Path
+) -> None:
+    scenario.prepare(index_of(open_store((folder / "base").as_uri())))
+    (folder / "base").mkdir(exist_ok=True)
+
+    def prepare() -> str:
+        shutil.rmtree(folder / "store", ignore_errors=True)
+        shutil.copytree(folder / "base", folder / "store")
+        return (folder / "store").as_uri()
+
+    undisturbed = open_store(prepare())
+    scenario.act(index_of(undisturbed))
+    assert broken(undisturbed) == []
+    wanted = tree(undisturbed)
+    for limit, store in every_kill(prepare, lambda store: scenario.act(index_of(store)), step=step):
+        assert broken(store) == [], f"killed after {limit} changes"
+        scenario.act(index_of(store))
+        assert broken(store) == [], f"killed after {limit} changes, then completed"
+        assert tree(store) == wanted, f"killed after {limit} changes, then completed"
