@@ -88,6 +88,7 @@ def _meaning(status: int, code: str) -> tuple[type[OmniError], str | None]:
         (code in _TEMPORARY_CODES, TemporaryError, _LATER),
         (code in _REGION_CODES, ConfigurationError, "the bucket is in another region: set AWS_REGION"),
         (code in _CREDENTIAL_CODES, CredentialsError, _CREDENTIAL_HINT),
+        (code == "BadDigest", TemporaryError, "the file changed while it was sent, or the connection garbled it"),
         (code == "KeyTooLongError", DataError, None),
         (code == "NoSuchBucket", ServiceRefusedError, "check the name and AWS_ENDPOINT_URL_S3; no bucket is made here"),
         (status == HTTPStatus.UNAUTHORIZED, CredentialsError, _CREDENTIAL_HINT),

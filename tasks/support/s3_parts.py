@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import io
@@ -38,6 +39,13 @@ class PartSource:
     def of_bytes(data: bytes) -> PartSource:
         """Make a source of bytes in memory."""
         return PartSource(len(data), lambda offset, count: data[offset : offset + count], lambda: None)
+
+    def md5(self, start: int, end: int) -> bytes:
+        """Return the MD5 sum of a part: S3 refuses a body that differs from it, and makes entity tags from it."""
+        digest = hashlib.md5(usedforsecurity=False)
+        for offset in range(start, end, 1 << 20):
+            digest.update(self.read(offset, min(1 << 20, end - offset)))
+        return digest.digest()
 
 
 @contextlib.contextmanager
@@ -126,8 +134,11 @@ class PartsUpload:
         self._parts.sort(key=lambda part: part["PartNumber"])
 
     def _send_part(self, upload_id: str, number: int, source: PartSource, start: int, end: int) -> CompletedPartTypeDef:
-        section: Any = _Section(source, start, end, self._stop)
-        tag = self._client.upload_part(**self._object, UploadId=upload_id, PartNumber=number, Body=section)["ETag"]
+        section: Any = Section(source, start, end, self._stop)
+        md5 = base64.b64encode(source.md5(start, end)).decode()
+        tag = self._client.upload_part(
+            **self._object, UploadId=upload_id, PartNumber=number, Body=section, ContentMD5=md5
+        )["ETag"]
         return {"PartNumber": number, "ETag": tag}
 
     def _abort(self, upload_id: str) -> None:
@@ -138,32 +149,38 @@ class PartsUpload:
             self._client.abort_multipart_upload(**self._object, UploadId=upload_id)
 
 
-class _Section(io.RawIOBase):
+class Section(io.RawIOBase):
     """A part of a source as a file, for botocore to read, measure and rewind."""
 
-    def __init__(self, source: PartSource, start: int, end: int, stop: threading.Event) -> None:
+    def __init__(self, source: PartSource, start: int, end: int, stop: threading.Event | None = None) -> None:
+        """Name the part; setting ``stop`` makes the next read fail."""
         self._source = source
         self._start = start
         self._size = end - start
         self._at = 0
-        self._stop = stop
+        self._stop = stop or threading.Event()
 
     def readable(self) -> bool:
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
+        """Return True."""
         return True
 
     def tell(self) -> int:
+        """Return the position in the part."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position in the part; ServiceRefusedError when the upload was given up."""
         if self._stop.is_set():
             raise ServiceRefusedError("the upload was given up")
         self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         return self._at
 
     def readinto(self, buffer: WriteableBuffer) -> int:
+        """Read into a buffer; ServiceRefusedError when the upload was given up, DataError when the file is short."""
         if self._stop.is_set():
             raise ServiceRefusedError("the upload was given up")
         view = memoryview(buffer).cast("B")

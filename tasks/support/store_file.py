@@ -173,9 +173,10 @@ class FileStore:
                 # Deleted since it was seen in the folder above, or nothing has this prefix.
                 return
         for name in names:
-            key = above + name
-            if key == OWN_FOLDER:
+            if name == OWN_FOLDER:
+                # This store's, or that of a store whose root is a folder of this one.
                 continue
+            key = above + name
             path = self.root / key
             with explained(f"cannot list {path}"):
                 stored = self._entry(key, path)
@@ -217,8 +218,8 @@ class FileStore:
 
     def _path(self, key: str) -> Path:
         parts = check_key(key).split("/")
-        if parts[0] == OWN_FOLDER:
-            raise UsageError(f"{OWN_FOLDER} is the store's own folder: {key!r}")
+        if OWN_FOLDER in parts:
+            raise UsageError(f"{OWN_FOLDER} is a store's own folder: {key!r}")
         for part in parts:
             if len(part.encode()) > NAME_MAX:
                 raise DataError(

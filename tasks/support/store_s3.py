@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
-import hashlib
 import re
 import threading
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.support import s3_errors
 from tasks.support.errors import ConfigurationError, DataError, MissingInputError, ServiceRefusedError, UsageError
-from tasks.support.s3_parts import PartSource, PartsUpload, open_source
+from tasks.support.s3_parts import PartSource, PartsUpload, Section, open_source
 from tasks.support.s3_probe import ConditionProver, as_condition
 from tasks.support.store import (
     ABSENT,
@@ -40,11 +40,15 @@ _READ_TRIES = 4
 
 @dataclass(frozen=True)
 class Limits:
-    """Times in seconds, the number of times a request is sent at most, and the size of a part in bytes."""
+    """Times in seconds, the number of times a request is sent at most, and sizes in bytes.
+
+    Files up to ``single_bytes`` go in one request: that is where every server's conditions are atomic.
+    """
 
     connect_seconds: float = 10
     read_seconds: float = 60
     attempts: int = 4
+    single_bytes: int = 32 << 20
     part_bytes: int = 8 << 20
     parallel_parts: int = 4
     connections: int = 32
@@ -122,37 +126,19 @@ class S3Store:
 
     def put(self, key: str, data: bytes, headers: Headers, *, expected: Expected) -> str:
         """Write a small object and return its entity tag; ConditionFailedError when the condition does not hold."""
-        from botocore.exceptions import ClientError
-
-        with self._explained(f"cannot write {self._name(key)}"):
-            full_key = self._key(key)
-            self._prover.prove(self._client(), expected, parts=False)
-            try:
-                return self._client().put_object(
-                    Bucket=self.bucket,
-                    Key=full_key,
-                    Body=data,
-                    ContentType=headers.content_type,
-                    CacheControl=headers.cache_control,
-                    **as_condition(expected),
-                )["ETag"]
-            except ClientError as error:
-                own_etag = f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
-                return self._lost(error, key, expected, own_etag)
+        return self._put_whole(key, PartSource.of_bytes(data), headers, expected)
 
     def put_file(
         self, key: str, path: Path, headers: Headers, *, expected: Expected, progress: Progress | None = None
     ) -> str:
         """Write a file's bytes, in parts when it is large, and return the entity tag; no part is left on failure."""
         with open_source(path) as source:
-            if source.size <= self._limits.part_bytes:
-                data = source.read(0, source.size)
-                source.check_unchanged()
-                etag = self.put(key, data, headers, expected=expected)
-                if progress is not None:
-                    progress(source.size)
-                return etag
-            return self._put_parts(key, source, headers, expected, progress)
+            if source.size > self._limits.single_bytes:
+                return self._put_parts(key, source, headers, expected, progress)
+            etag = self._put_whole(key, source, headers, expected)
+            if progress is not None:
+                progress(source.size)
+            return etag
 
     def delete(self, key: str) -> None:
         """Delete an object; a missing one is no error."""
@@ -191,6 +177,11 @@ class S3Store:
         if len(full_key.encode()) > _KEY_MAX:
             raise DataError(f"a key may have {_KEY_MAX} bytes, this has {len(full_key.encode())}: {key!r}")
         return full_key
+
+    def _check_tag(self, key: str, expected: Expected) -> None:
+        """Refuse an empty tag, which servers take for no condition, and ``*``, which any object fulfils."""
+        if expected in ("", "*"):
+            raise ConditionFailedError(f"{expected!r} is no entity tag, so it is not that of {self._name(key)}")
 
     def _client(self) -> S3Client:
         with self._lock:
@@ -278,6 +269,29 @@ class S3Store:
             tokens.add(token)
             request["ContinuationToken"] = token
 
+    def _put_whole(self, key: str, source: PartSource, headers: Headers, expected: Expected) -> str:
+        from botocore.exceptions import ClientError
+
+        with self._explained(f"cannot write {self._name(key)}"):
+            full_key = self._key(key)
+            self._check_tag(key, expected)
+            self._prover.prove(self._client(), expected, parts=False)
+            body: Any = Section(source, 0, source.size)
+            md5 = source.md5(0, source.size)
+            source.check_unchanged()
+            try:
+                return self._client().put_object(
+                    Bucket=self.bucket,
+                    Key=full_key,
+                    Body=body,
+                    ContentMD5=base64.b64encode(md5).decode(),
+                    ContentType=headers.content_type,
+                    CacheControl=headers.cache_control,
+                    **as_condition(expected),
+                )["ETag"]
+            except ClientError as error:
+                return self._lost(error, key, expected, f'"{md5.hex()}"')
+
     def _put_parts(
         self, key: str, source: PartSource, headers: Headers, expected: Expected, progress: Progress | None
     ) -> str:
@@ -285,6 +299,7 @@ class S3Store:
 
         with self._explained(f"cannot write {self._name(key)}"):
             full_key = self._key(key)
+            self._check_tag(key, expected)
             self._prover.prove(self._client(), expected, parts=True)
             if expected is not None:
                 # A large upload for nothing is saved here; the check that counts is the server's.
@@ -299,19 +314,24 @@ class S3Store:
                 parallel=self._limits.parallel_parts,
             )
             try:
-                return upload.run(source, headers, as_condition(expected), progress)
+                etag = upload.run(source, headers, as_condition(expected), progress)
             except ClientError as error:
                 return self._lost(error, key, expected, upload.expected_etag())
+            found = None if expected is None else self.head(key)
+            if found is not None and found.etag.strip('"') != etag.strip('"'):
+                # SeaweedFS 4.48 checks the condition and then completes: of two at once the first would not know.
+                raise ConditionFailedError(f"another upload took its place at once: {self._name(key)}")
+            return etag
 
     def _lost(self, error: Any, key: str, expected: Expected, own_etag: str | None) -> str:
         """Return the tag when a refused write was won after all, else raise what the refusal means."""
         if not s3_errors.condition_failed(error):
             raise error
-        if s3_errors.retried(error) and own_etag is not None:
-            # The answer to the first sending was lost: the write that the second one lost against is our own.
+        if s3_errors.retried(error):
+            # The answer to the first sending was lost: the write that the second one lost against may be our own.
             found = self.head(key)
             if found is not None and found.etag == own_etag:
-                return own_etag
+                return found.etag
         if expected is None:
             raise error
         if expected is ABSENT and self.head(key) is None and next(self.list(f"{key}/"), None) is not None:

@@ -26,7 +26,7 @@ from tests.services import S3Server, use_aws
 pytestmark = pytest.mark.service
 
 PAGE = Headers("text/html; charset=utf-8", "no-cache")
-FAST = Limits(connect_seconds=2, read_seconds=2, attempts=1, part_bytes=5 << 20)
+FAST = Limits(connect_seconds=5, read_seconds=30, attempts=1, single_bytes=5 << 20, part_bytes=5 << 20)
 PATIENT = replace(FAST, attempts=4)
 CONDITIONS = ("if-match", "if-none-match")
 
@@ -359,8 +359,9 @@ def test_parts_that_fail_once_are_sent_again(
 def test_parts_that_fail_for_good_leave_nothing(proxy: Proxy, store: S3Store, tmp_path: Path, fault: Fault) -> None:
     path = a_file(tmp_path, 26 << 20)
     proxy.rule = lambda seen: fault if seen.query.get("partNumber") == "3" else None
+    hasty = S3Store(store.bucket, "pre", limits=replace(FAST, read_seconds=3))
     with pytest.raises((TemporaryError, CredentialsError), match="k"):
-        store.put_file("k", path, PAGE, expected=None)
+        hasty.put_file("k", path, PAGE, expected=None)
     assert uploads_left(proxy, store) == []
     assert store.head("k") is None
 
@@ -386,6 +387,25 @@ def test_file_that_changes_during_an_upload_is_refused(proxy: Proxy, store: S3St
 
     with pytest.raises(OmniError, match=re.escape(f"the file changed while it was read: {path}")):
         store.put_file("k", path, PAGE, expected=None, progress=spoil)
+    assert uploads_left(proxy, store) == []
+
+
+@pytest.mark.parametrize("megabytes", [4, 12])
+def test_file_that_changes_while_its_body_is_sent_is_refused(
+    proxy: Proxy, store: S3Store, tmp_path: Path, megabytes: int
+) -> None:
+    path = a_file(tmp_path, megabytes << 20)
+
+    def spoil(seen: Seen) -> None:
+        # The body's sum has been computed, and the body is not sent yet.
+        if seen.method == "PUT":
+            with path.open("r+b") as opened:
+                opened.write(b"!" * (megabytes << 20))
+
+    proxy.rule = spoil
+    with pytest.raises(OmniError, match=r"changed|BadDigest"):
+        store.put_file("k", path, PAGE, expected=None)
+    assert store.head("k") is None
     assert uploads_left(proxy, store) == []
 
 
