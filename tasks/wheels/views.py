@@ -225,6 +225,8 @@ def execute_move(index: Index, move: Move, ancestry: AskAncestry = unknown_ances
         after = show_commit(index, move.view, sorted(move.candidate.files))
         outcome, reason = (Outcome.SAME, "same files") if after == before else (Outcome.MOVE, "more files")
     else:
+        # The view's pages for people link to the commit's; an upload that was stopped has not drawn those.
+        draw_view(index, move.candidate.commit)
         outcome, reason = _change(index, move.candidate, ancestry)
     if outcome is Outcome.KEPT:
         return Moved(move.view, outcome, reason, Drawn())
@@ -338,12 +340,8 @@ def plan_rollback(index: Index, view: str, to: int | None) -> RollbackPlan:
     current = state.current
     if current is None:
         raise MissingInputError(f"view {view} was never published in {index.store.url}")
-    before = current.restores or current.number
     if to is None:
-        older = [r for r in state.revisions if r.number < before and r.restores is None]
-        if not older:
-            raise MissingInputError(f"view {view} has no revision before {before}", hint="nothing was changed")
-        target = older[-1]
+        target = _before(state, current)
     else:
         found = [r for r in state.revisions if r.number == to]
         if not found:
@@ -353,6 +351,18 @@ def plan_rollback(index: Index, view: str, to: int | None) -> RollbackPlan:
     for project, keys in (target.files or {}).items():
         _records(index, project, keys)
     return RollbackPlan(state, target)
+
+
+def _before(state: ViewState, current: Revision) -> Revision:
+    """Return what the view held before; what was rolled back from, and the same files again, do not count."""
+    target = current
+    while target.files == current.files:
+        place = target.restores or target.number
+        older = [revision for revision in state.revisions if revision.number < place]
+        if not older:
+            raise MissingInputError(f"view {state.view} has no revision before {place}", hint="nothing was changed")
+        target = older[-1]
+    return target
 
 
 def execute_rollback(index: Index, plan: RollbackPlan) -> Moved:
