@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from packaging.version import Version
-
 from tasks.support import process, variables
 from tasks.support.command_line import Argv, Changes, last_useful_line
-from tasks.support.console import busy, say
+from tasks.support.console import busy, mask, say
 from tasks.support.errors import (
     ConfigurationError,
     DataError,
@@ -35,15 +32,12 @@ from tasks.support.errors import (
 from tasks.support.redaction import redact
 from tasks.support.settings import CHECKOUT, inherited_environment
 from tasks.support.source import HOOK_VARIABLES, commit_of, commit_time, git, has_git, is_dirty
-from tasks.wheels import archives
-from tasks.wheels.distribution import Facts, Kind, parse_filename, read_facts, shown
+from tasks.wheels.built_files import DEFAULT_DEVICE, DEVICES, TARGET_DEVICE, place, read_built
+from tasks.wheels.distribution import Facts
 from tasks.wheels.layout import check_commit
 from tasks.wheels.source_copy import CopyKind, make_copy, newest_time
-from tasks.wheels.variants import without_variant
+from tasks.wheels.twine_calls import check_files
 
-DEVICES = ("cuda", "rocm", "xpu", "npu", "cpu")
-DEFAULT_DEVICE = "cuda"
-TARGET_DEVICE = "VLLM_OMNI_TARGET_DEVICE"
 LOGS = CHECKOUT / ".omni-ci" / "logs"
 
 _ZIP_EPOCH = 315_532_800  # 1980-01-01: a zip archive cannot hold an earlier time
@@ -63,6 +57,8 @@ _UNSET = (
 )
 _UNSET_PREFIX = "SETUPTOOLS_SCM_"
 _STEP = re.compile(r"^\* (Creating isolated|Installing packages|Getting build dependencies|Building) ", re.MULTILINE)
+_BUILDS_TRACEBACK = re.compile(r'^Traceback [^\n]*\n +File "[^"\n]*/build/__main__\.py".*', re.MULTILINE | re.DOTALL)
+_BUILDS_ERROR = re.compile(r"ERROR (Backend subprocess exited|Command )|\w+\.CalledProcessError: ")
 _NO_NETWORK = re.compile(
     r"connection|timed? ?out|name resolution|unreachable|max retries|proxy|ssl|dns error|error sending request",
     re.IGNORECASE,
@@ -220,9 +216,9 @@ def run_build(plan: BuildPlan, patterns: tuple[str, ...], *, logs: Path = LOGS) 
         environment = build_environment(inherited_environment(), plan, work)
         with busy(f"building for {plan.device} (log: {log})"):
             _run_backend(copy, work, environment, log)
-        facts = _built(work / "out", plan, patterns)
-        _check_with_twine(facts, environment)
-        placed = _place(facts, plan.dist, patterns)
+        facts = read_built(work / "out", plan.device, plan.epoch, patterns)
+        check_files([item.path for item in facts], work / "out")
+        placed = place(facts, plan.dist, patterns)
     return BuildResult(plan, placed, log, time.monotonic() - started)
 
 
@@ -239,6 +235,7 @@ def build_environment(inherited: Mapping[str, str], plan: BuildPlan, work: Path)
         TARGET_DEVICE: plan.device,
         "SOURCE_DATE_EPOCH": str(plan.epoch),
         "GIT_CEILING_DIRECTORIES": str(work),  # a repository around the temporary folder is none of ours
+        "COLUMNS": "1000",  # `build` wraps what pip says
         "LC_ALL": "C.UTF-8",
         "PYTHONHASHSEED": "0",
         "TMPDIR": str(work),  # so that what the tools leave there goes with it
@@ -280,8 +277,8 @@ def _run_backend(copy: Path, work: Path, environment: Changes, log: Path) -> Non
     with log.open("xb") as file:
         code = process.stream(argv, cwd=work, env=environment, to_file=file, check=False, show=False)
     if code:
-        text = log.read_text(encoding="utf-8", errors="replace")
-        for line in text.splitlines()[-_SHOWN_LINES:]:
+        text = mask(log.read_text(encoding="utf-8", errors="replace"))
+        for line in _said(text).splitlines()[-_SHOWN_LINES:]:
             say(f"  {redact(line)}")
         raise build_failure(text, log)
 
@@ -290,7 +287,7 @@ def build_failure(text: str, log: Path) -> OmniError:
     """Make the error for a failed build from what it said; pure."""
     steps = list(_STEP.finditer(text))
     last = steps[-1] if steps else None
-    reason = redact(last_useful_line(text.encode()))
+    reason = redact(last_useful_line(_said(text).encode()))
     if last is None or last[1] not in ("Creating isolated", "Installing packages"):
         return DataError(f"the build failed: {reason}", hint=f"its whole output is in {log}")
     message = f"the build backend could not be fetched: {reason}"
@@ -299,88 +296,7 @@ def build_failure(text: str, log: Path) -> OmniError:
     return ServiceRefusedError(message, hint=f"the package index must have it; the whole output is in {log}")
 
 
-def _built(out: Path, plan: BuildPlan, patterns: tuple[str, ...]) -> tuple[Facts, ...]:
-    """Return the facts of the sdist and the wheel that were built, and of nothing else."""
-    names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
-    kinds = [parse_filename(name).kind for name in names]
-    if sorted(kinds, key=lambda kind: kind.name) != [Kind.SDIST, Kind.WHEEL]:
-        raise DataError(
-            f"the build made {', '.join(map(shown, names)) or 'nothing'}; one sdist and one wheel are wanted"
-        )
-    for name, kind in zip(names, kinds, strict=True):
-        if kind is Kind.SDIST:
-            archives.settle_sdist(out / name, plan.epoch)
-    facts = sorted((read_facts(out / name, patterns) for name in names), key=lambda item: item.kind.name)
-    sdist, wheel = facts
-    if (sdist.project, sdist.version) != (wheel.project, wheel.version):
-        raise DataError(f"the build made two things: {sdist.filename} and {wheel.filename}")
-    check_variant(wheel.version, wheel.variant, plan.device)
-    return sdist, wheel
-
-
-def check_variant(version: str, variant: str | None, device: str) -> None:
-    """Raise DataError unless the version names the device's variant; the default device has none."""
-    if device == DEFAULT_DEVICE:
-        if variant is not None:
-            raise DataError(f"the build for {device} made version {version}, and it must have no variant")
-        return
-    if variant is None or not re.fullmatch(rf"{device}[\d.]*", variant):
-        found = f"its variant is {variant}" if variant else "it has no variant"
-        raise DataError(
-            f"the build for {device} made version {version}: {found}",
-            hint=f"the source's set-up must append +{device} when {TARGET_DEVICE}={device}",
-        )
-
-
-def _check_with_twine(facts: tuple[Facts, ...], environment: Changes) -> None:
-    files = [item.path for item in facts]
-    argv: Argv = [sys.executable, "-P", "-m", "twine", "check", "--strict", *files]
-    answer = process.capture(
-        argv, cwd=files[0].parent, env={**environment, "NO_COLOR": "1", "COLUMNS": "500"}, check=False
-    )
-    if answer.code:
-        said = b"\n".join((answer.stdout, answer.stderr))
-        refused = [item.filename for item in facts if re.search(rf"{re.escape(item.filename)}: FAILED", answer.text)]
-        raise DataError(f"twine refuses {' and '.join(refused) or 'the result'}: {last_useful_line(said)}")
-
-
-def _place(facts: tuple[Facts, ...], dist: Path, patterns: tuple[str, ...]) -> tuple[Facts, ...]:
-    """Move the files into ``dist``, all or none; one that is there already with the same bytes stays."""
-    moved: list[Path] = []
-    try:
-        dist.mkdir(parents=True, exist_ok=True)
-        new = [item for item in facts if not _is_there(item, dist, patterns)]
-        with tempfile.TemporaryDirectory(prefix=".omni-ci-", dir=dist) as stage:
-            for item in new:
-                shutil.copyfile(item.path, Path(stage) / item.filename)
-            for item in new:
-                moved.append(dist / item.filename)
-                (Path(stage) / item.filename).rename(dist / item.filename)
-    except BaseException as error:
-        for path in moved:
-            path.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise ConfigurationError(f"cannot write to {dist}: {error.strerror or error}") from error
-        raise
-    return tuple(replace(item, path=dist / item.filename) for item in facts)
-
-
-def _is_there(item: Facts, dist: Path, patterns: tuple[str, ...]) -> bool:
-    """Say whether ``dist`` holds this very file; refuse what must not lie beside it."""
-    version = without_variant(Version(item.version), patterns)
-    for path in sorted(dist.iterdir()):
-        try:
-            other = parse_filename(path.name)
-        except DataError:
-            continue
-        if other.project == item.project and without_variant(other.version, patterns) != version:
-            raise DataError(
-                f"{dist} holds another version, {path.name}, beside {item.filename}",
-                hint="remove it, or choose another --dist",
-            )
-    path = dist / item.filename
-    if not path.exists():
-        return False
-    if read_facts(path, patterns).sha256 != item.sha256:
-        raise DataError(f"{path} is there with other bytes", hint="remove it, or choose another --dist")
-    return True
+def _said(text: str) -> str:
+    """Return what the backend or pip said, without what `build` says about itself having failed."""
+    lines = _BUILDS_TRACEBACK.sub("", text).splitlines()
+    return "\n".join(line.removeprefix("< ") for line in lines if not _BUILDS_ERROR.match(line))

@@ -6,28 +6,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from packaging.version import Version
 
 from tasks.support.errors import DataError, MissingInputError, OmniError, UsageError
-from tasks.support.settings import load
 from tasks.support.variables import ALL
 from tasks.wheels.building import (
-    DEVICES,
     BuildPlan,
     BuildRequest,
     Survey,
     build_environment,
     build_failure,
-    check_variant,
     plan_build,
     survey,
 )
+from tasks.wheels.built_files import DEVICES
 from tasks.wheels.source_copy import CopyKind
-from tasks.wheels.variants import without_variant
 
 COMMIT, OTHER = "1" * 40, "2" * 40
 TIME = datetime(2026, 5, 8, 9, 5, 36, tzinfo=UTC)
-PATTERNS = load(environment={}).wheels.variants
 
 
 def request(*, commit: str = COMMIT, device: str = "cuda", allow_dirty: bool = False) -> BuildRequest:
@@ -104,54 +99,6 @@ def test_the_plan_says_all_that_is_done(device: str) -> None:
     assert plan.as_json()["device"] == device
 
 
-@pytest.mark.parametrize(
-    ("version", "variant", "device"),
-    [
-        ("0.20.0", None, "cuda"),
-        ("0.20.0+rocm", "rocm", "rocm"),
-        ("0.20.0+rocm7.2", "rocm7.2", "rocm"),
-        ("0.20.1.dev3+g1234567.npu", "npu", "npu"),
-        ("0.20.0+cpu", "cpu", "cpu"),
-    ],
-)
-def test_takes_the_devices_own_variant(version: str, variant: str | None, device: str) -> None:
-    check_variant(version, variant, device)
-
-
-@pytest.mark.parametrize(
-    ("version", "variant", "device"),
-    [
-        ("0.20.0+cu130", "cu130", "cuda"),
-        ("0.20.0+cpu", "cpu", "cuda"),
-        ("0.20.0", None, "rocm"),
-        ("0.20.0+xpu", "xpu", "rocm"),
-        ("0.20.0+xpu", "xpu", "npu"),
-        ("0.20.0+cu130", "cu130", "cpu"),
-    ],
-)
-def test_refuses_another_variant(version: str, variant: str | None, device: str) -> None:
-    with pytest.raises(DataError) as caught:
-        check_variant(version, variant, device)
-    assert version in caught.value.message
-    assert device in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("version", "shared"),
-    [
-        ("0.20.0", "0.20.0"),
-        ("0.20.0+rocm", "0.20.0"),
-        ("0.20.0+rocm7.2", "0.20.0"),
-        ("0.20.1.dev3+g1234567.npu", "0.20.1.dev3+g1234567"),
-        ("0.20.1.dev3+g1234567", "0.20.1.dev3+g1234567"),
-        ("0.20.1.dev3+cu118.g1234567", "0.20.1.dev3+g1234567"),
-        ("0.20.0+weird.cpu", "0.20.0+weird"),
-    ],
-)
-def test_builds_of_one_commit_share_a_version(version: str, shared: str) -> None:
-    assert without_variant(Version(version), PATTERNS) == shared
-
-
 def plan() -> BuildPlan:
     return plan_build(request(device="rocm"), Survey(COMMIT, commit_time=TIME))
 
@@ -184,20 +131,26 @@ def test_the_build_gets_no_secret_and_nothing_that_decides_its_version() -> None
 
 _HEAD = "* Creating isolated environment: venv+pip...\n* Installing packages in isolated environment:\n  - setuptools\n"
 _REFUSED = "WARNING: Retrying after connection broken by 'NewConnectionError': Connection refused\n"
-_NONE = "ERROR: No matching distribution found for setuptools\n"
+_NONE = "< ERROR: No matching distribution found for setuptools\n"
+_OWN = (
+    "\nTraceback (most recent call last):\n"
+    '  File "/venv/lib/python3.11/site-packages/build/__main__.py", line 289, in _handle_build_error\n'
+    "subprocess.CalledProcessError: Command '['pip']' returned non-zero exit status 1.\n\nERROR Command '['pip']'\n"
+)
 
 
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
-        (f"{_HEAD}{_REFUSED}{_NONE}", 75, "could not be fetched: ERROR: No matching distribution found"),
-        (f"{_HEAD}{_NONE}", 69, "could not be fetched: ERROR: No matching distribution found"),
+        (f"{_HEAD}{_REFUSED}{_NONE}{_OWN}", 75, "could not be fetched: ERROR: No matching distribution found"),
+        (f"{_HEAD}{_NONE}{_OWN}", 69, "could not be fetched: ERROR: No matching distribution found"),
         (f"{_HEAD}* Getting build dependencies for sdist...\nValueError: no version\n", 65, "failed: ValueError"),
         (f"{_HEAD}* Building wheel...\n{_REFUSED}SystemExit\n", 65, "the build failed"),
         (f"{_HEAD}* Building sdist...\n{_HEAD}{_REFUSED}{_NONE}", 75, "could not be fetched"),
         ("* Creating isolated environment: venv+pip...\nError: no ensurepip\n", 69, "Error: no ensurepip"),
         ("ERROR Source /x does not appear to be a Python project\n", 65, "does not appear"),
         ("", 65, "the build failed"),
+        (f"{_HEAD}* Building wheel...\nKeyError: 'x'\n\nERROR Backend subprocess exited when\n", 65, "KeyError: 'x'"),
         ("* Building wheel...\nfatal: https://me:hunter2@host/x not found\n", 65, "fatal"),
     ],
 )  # fmt: skip
