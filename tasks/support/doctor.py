@@ -23,7 +23,9 @@ from tasks.support.settings import Settings
 from tasks.support.source import commit_of, has_git, library_python, resolve_source
 
 PATIENCE = 2.0
-"""Seconds that the probes which may hang (engine, bucket) have together."""
+"""Seconds that the probes which may hang (engine, bucket) have together, after the local ones."""
+
+_LOCAL = 20.0
 
 SETUP = "run scripts/rehearse once: it installs what is locked"
 
@@ -56,7 +58,8 @@ _PACKAGES = (
     ("docker", ("images.*",)),
     ("nox", ("the noxfile's sessions",)),
     ("packaging", ("wheels.*", "release.*")),
-    ("requests", ("wheels.publish",)),
+    ("pypi-simple", ("wheels.check", "wheels.publish", "release.rehearse")),
+    ("requests", ("wheels.check --online", "wheels.publish", "release.rehearse")),
     ("rich", ("every task's tables",)),
     ("twine", ("wheels.build", "wheels.publish")),
 )
@@ -110,7 +113,6 @@ class _Slow:
     def __init__(self, probes: dict[str, tuple[Callable[[], Finding], tuple[str, ...]]]) -> None:
         self._probes = probes
         self._found: dict[str, Finding] = {}
-        self._until = time.monotonic() + PATIENCE
         # Daemons: a name look-up that hangs must not hold up the exit.
         self._threads = {name: threading.Thread(target=self._run, args=(name,), daemon=True) for name in probes}
         for thread in self._threads.values():
@@ -121,8 +123,9 @@ class _Slow:
         self._found[name] = _guarded(name, needed_by, probe)
 
     def findings(self) -> list[Finding]:
+        until = time.monotonic() + PATIENCE
         for thread in self._threads.values():
-            thread.join(max(0.0, self._until - time.monotonic()))
+            thread.join(max(0.0, until - time.monotonic()))
         late = f"no answer within {PATIENCE:g} s"
         return [
             self._found.get(name) or Finding(name, State.BROKEN, late, needed_by, "check its address and the network")
@@ -150,14 +153,14 @@ def _python() -> Finding:
 
 def _git() -> Finding:
     needed_by = ("every task that looks at the source",)
-    said = capture(["git", "--version"], cwd=Path("/"), env={"LC_ALL": "C"}, timeout=PATIENCE).text.strip()
+    said = capture(["git", "--version"], cwd=Path("/"), env={"LC_ALL": "C"}, timeout=_LOCAL).text.strip()
     return Finding("git", State.HERE, said.removeprefix("git version "), needed_by)
 
 
 def _uv(settings: Settings) -> Finding:
     beside = Path(sys.executable).parent / "uv"
     argv: tuple[str | Path, ...] = (beside if beside.exists() else "uv", "--version")
-    said = capture(argv, cwd=Path("/"), env={"PATH": settings.variable("PATH")}, timeout=PATIENCE).text.strip()
+    said = capture(argv, cwd=Path("/"), env={"PATH": settings.variable("PATH")}, timeout=_LOCAL).text.strip()
     return Finding("uv", State.HERE, said.removeprefix("uv "), ("release.rehearse",))
 
 
@@ -173,7 +176,7 @@ def _test_python(settings: Settings) -> Finding:
     if python is None:
         gap = "no python3 on PATH outside this tool's venv"
         return Finding("test python", State.MISSING, gap, needed_by, "set OMNI_CI_PYTHON")
-    said = capture([python, "--version"], cwd=Path("/"), timeout=PATIENCE).text.strip()
+    said = capture([python, "--version"], cwd=Path("/"), timeout=_LOCAL).text.strip()
     return Finding("test python", State.HERE, f"{said.removeprefix('Python ')} ({python})", needed_by)
 
 

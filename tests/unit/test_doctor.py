@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tasks.support import doctor
 from tasks.support.doctor import Finding, State, as_data, examine, require_essentials
 from tasks.support.doctor_report import ask_library, report_text, reportable
 from tasks.support.errors import ConfigurationError
@@ -23,6 +24,12 @@ from tasks.support.settings import CHECKOUT, Settings, load
 from tasks.support.store import Headers, open_store
 
 PATH = os.environ["PATH"]
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A busy machine takes long to load a library; no answer is only awaited where a test says so.
+    monkeypatch.setattr(doctor, "PATIENCE", 60.0)
 
 
 def settings(home: Path, **environment: str) -> Settings:
@@ -158,6 +165,7 @@ def test_an_engine_that_cannot_be_asked_is_broken(tmp_path: Path, address: str) 
 
 def test_silent_services_hold_nothing_up(tmp_path: Path, silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Were they waited for, boto3 alone would take minutes: 60 s a try.
+    monkeypatch.setattr(doctor, "PATIENCE", 1.0)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{silent_port}")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")

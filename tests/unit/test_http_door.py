@@ -431,3 +431,13 @@ def test_opening_the_door_loads_requests_late() -> None:
     code = "import sys, tasks.support.http_door; print('requests' in sys.modules or 'urllib3' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_without_requests_the_door_says_what_to_install() -> None:
+    code = (
+        "from tasks.support.errors import OmniError\nfrom tasks.support.http_door import open_session\n"
+        "try: open_session()\nexcept OmniError as error: print(error.exit_code, error.message)"
+    )
+    argv = [sys.executable, "-S", "-c", code]
+    done = subprocess.run(argv, cwd=CHECKOUT, env={}, capture_output=True, text=True, check=True)
+    assert done.stdout == "78 requests is not installed here\n"
