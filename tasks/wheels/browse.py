@@ -203,16 +203,27 @@ def _files(site: _Site, project: str, records: Sequence[FileRecord]) -> str:
     explained: set[str] = set()
     # The root list repeats the files of a single variant, and an alias repeats the default files: one build each.
     for same in names.values():
-        newest_first = sorted(groups[same[0]], key=_age, reverse=True)
-        commands, why = _install(site, project, same[0], newest_first)
-        text += f"<section>\n<h2>{_build_name(same, newest_first[0].variant)}</h2>\n{commands}"
+        group = groups[same[0]]
+        shown = _newest(group, NEWEST_FILES)
+        usable = [record for record in shown if record.yanked is None]
+        usable = usable or _newest([record for record in group if record.yanked is None], 1)
+        commands, why = _install(site, project, same[0], usable)
+        text += f"<section>\n<h2>{_build_name(same, group[0].variant)}</h2>\n{commands}"
         text += "" if why in explained else why
-        text += _file_table(site.up, newest_first[:NEWEST_FILES])
-        older = len(newest_first) - NEWEST_FILES
+        text += _file_table(site.up, shown)
+        older = len(group) - len(shown)
         text += f"<p>{_count(older, 'older file')} in the simple index.</p>\n" if older > 0 else ""
         text += "</section>\n"
         explained.add(why)
     return text if names else text + "<p>There are no files.</p>\n"
+
+
+def _newest(records: Sequence[FileRecord], count: int) -> list[FileRecord]:
+    """Return the newest files first, by their commits' times, then by version, wheels before the sdist."""
+    recent = heapq.nlargest(count, (record.commit_time for record in records))
+    # Reading a version is slow, so only those that can be among the newest are read.
+    candidates = [record for record in records if record.commit_time >= recent[-1]] if recent else []
+    return sorted(candidates, key=_age, reverse=True)[:count]
 
 
 def _age(record: FileRecord) -> tuple[str, Version, bool]:
@@ -226,18 +237,17 @@ def _build_name(names: Sequence[str | None], variant: str | None) -> str:
 
 
 def _install(site: _Site, project: str, variant: str | None, newest_first: Sequence[FileRecord]) -> tuple[str, str]:
-    """Return the commands that install the newest file, and why they are as they are.
+    """Return the commands that install the newest of the files that are not yanked, and why they are as they are.
 
     pip treats all its indexes alike and takes the highest version from any of them, so that a file of the same name
     on another index could win. A version with a local part is safe, since public indexes refuse those (PEP 440);
     any other is taken from this index alone, in a step of its own.
     """
-    chosen = next((record for record in newest_first if record.yanked is None), None)
-    if chosen is None:
+    if not newest_first:
         return "<p>Every file of this build is yanked: none should be installed.</p>\n", ""
     url = shlex.quote(site.index_url(variant))
-    wanted = shlex.quote(f"{project}=={chosen.version}")
-    if Version(chosen.version).local:
+    wanted = shlex.quote(f"{project}=={newest_first[0].version}")
+    if Version(newest_first[0].version).local:
         pip = f"pip install --extra-index-url {url} {wanted}"
         why = "Dependencies come from your usual index, which cannot answer for the pinned version itself: "
         why += "public indexes refuse versions with a <code>+</code>."

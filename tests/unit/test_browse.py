@@ -220,6 +220,8 @@ def test_a_long_list_is_cut_after_the_newest_and_says_so() -> None:
     assert shown == [f"1.{n}" for n in range(browse.NEWEST_FILES + 1, 1, -1)]
     assert "2 older files in the simple index" in page.text
     assert "older" not in view_of(records[2:]).text
+    yanked = [records[0], *(replace(one, yanked="") for one in records[1:])]
+    assert all("sample==1.0" in line for line in view_of(yanked).commands()), "it may be one that is not shown"
 
 
 @pytest.mark.parametrize(
