@@ -30,6 +30,9 @@ FILES = ("bootstrap.py", "interpreter.py", "rehearse", "test")
 PROGRAM = b"""
 import json, os, pathlib, sys, time
 
+def refuse():
+    sys.exit("error: no such index")
+
 def main():
     print(json.dumps({"argv": sys.argv, "cwd": os.getcwd(), "prefix": sys.prefix}), flush=True)
     gate = os.environ.get("SAMPLE_GATE")
@@ -37,7 +40,7 @@ def main():
         time.sleep(0.02)
     sys.exit(int(os.environ.get("SAMPLE_EXIT", "0")))
 """
-PATIENCE = 120.0
+PATIENCE = 240.0
 
 
 @dataclass
@@ -109,10 +112,15 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def write_lock(checkout: Path, digest: str) -> None:
+def write_lock(checkout: Path, **digests: str) -> None:
     lock = checkout / "scripts" / "locks" / "dev.txt"
     lock.parent.mkdir(exist_ok=True)
-    lock.write_text(f"# a lock\nsample==1.0 \\\n    --hash=sha256:{digest}\n")
+    pins = [f"{name}==1.0 \\\n    --hash=sha256:{digest}\n" for name, digest in digests.items()]
+    lock.write_text("# a lock\n" + "".join(pins))
+
+
+def digest_of(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def hide(folder: Path, *modules: str) -> str:
@@ -134,7 +142,7 @@ def checkout(tmp_path: Path) -> Iterator[Checkout]:
     home.mkdir()
     programs = b"[console_scripts]\nnox = sample.program:main\ninvoke = sample.program:main\n"
     wheel = make_wheel(wheels, files={"sample/program.py": PROGRAM, "sample-1.0.dist-info/entry_points.txt": programs})
-    write_lock(root, hashlib.sha256(wheel.read_bytes()).hexdigest())
+    write_lock(root, sample=digest_of(wheel))
     env = {
         "HOME": str(home),
         "PATH": "/usr/bin:/bin",
@@ -261,6 +269,23 @@ def test_without_any_pip_a_uv_on_path_fills_the_environment(
     assert "to be filled by uv" in done.stderr
     assert json.loads(done.stdout)["prefix"] == str(checkout.venv)
     assert list(checkout.venv.glob("lib/python3*/site-packages/sample/__pycache__/program.*.pyc"))
+
+
+@pytest.mark.slow
+def test_where_the_locked_uv_cannot_install_pip_does(checkout: Checkout) -> None:
+    wheels = Path(checkout.env["PIP_FIND_LINKS"])
+    # Installed like the real one, but it understands no index of this machine.
+    fails = b"[console_scripts]\nuv = sample.program:refuse\n"
+    uv = make_wheel(wheels, name="uv", files={"uv-1.0.dist-info/entry_points.txt": fails})
+    write_lock(checkout.root, sample=digest_of(wheels / "sample-1.0-py3-none-any.whl"), uv=digest_of(uv))
+    done = checkout.run("test")
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(" (")[0] for line in done.stderr.splitlines()[2:-1]] == [
+        "  installed the locked uv",
+        "  uv could not install from the index that pip is configured with; pip does",
+        "  installed the locked packages",
+    ]
+    assert json.loads(done.stdout)["prefix"] == str(checkout.venv)
 
 
 def test_without_any_installer_one_sentence_names_what_to_install(checkout: Checkout, tmp_path: Path) -> None:
@@ -400,7 +425,7 @@ def test_a_package_that_the_index_lacks_is_a_refusal(checkout: Checkout, tmp_pat
 
 
 def test_a_package_with_other_bytes_is_bad_data(checkout: Checkout) -> None:
-    write_lock(checkout.root, "0" * 64)
+    write_lock(checkout.root, sample="0" * 64)
     done = checkout.run("test")
     assert done.returncode == 65
     assert "is not the one that the lock names" in one_error(done)

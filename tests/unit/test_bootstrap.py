@@ -8,12 +8,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import locking
 import pytest
-from bootstrap import Environment, Stop
+from bootstrap import Environment, Stop, uv_settings
 from interpreter import newer_pythons
 
 REPOSITORY = Path(__file__).parents[2]
@@ -179,6 +180,53 @@ def test_removing_takes_the_mark_first(environment: Environment, monkeypatch: py
         environment.remove()
     assert environment.folder.exists()
     assert "not finished" in (environment.fault() or "")
+
+
+# --- pip's settings, for uv ------------------------------------------------------------------------------------------
+
+
+def real_pip_config(text: str, **env: str) -> str:
+    """Return what the real pip lists for a configuration file and variables."""
+    argv = [sys.executable, "-m", "pip", "config", "list"]
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+        file.write(text)
+        file.flush()
+        environ = {"PATH": os.environ["PATH"], "HOME": os.devnull, "PIP_CONFIG_FILE": file.name, **env}
+        return subprocess.run(argv, env=environ, capture_output=True, text=True, check=True).stdout
+
+
+def test_pips_settings_reach_uv_and_the_nearest_wins() -> None:
+    listed = real_pip_config(
+        "[global]\nindex-url = https://u:p%40ss@index.example/simple\ncert = /global.pem\n"
+        "trusted-host = a.example\n  b.example\n"
+        "proxy = http://proxy.example:3128\nno-index = false\n"
+        "[install]\ncert = /install.pem\nfind-links =\n  /one\n  /two\n[download]\ncert = /download.pem\n",
+        PIP_EXTRA_INDEX_URL="https://one.example/simple https://two.example/simple",
+        PIP_TRUSTED_HOST="c.example",
+    )
+    assert uv_settings(listed) == (
+        [],
+        {
+            "UV_DEFAULT_INDEX": "https://u:p%40ss@index.example/simple",
+            "UV_INDEX": "https://one.example/simple https://two.example/simple",
+            "UV_INDEX_STRATEGY": "unsafe-best-match",
+            "UV_FIND_LINKS": "/one,/two",
+            "UV_INSECURE_HOST": "c.example",
+            "SSL_CERT_FILE": "/install.pem",
+            "ALL_PROXY": "http://proxy.example:3128",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "options"), [("1", ["--no-index"]), ("true", ["--no-index"]), ("0", []), ("off", [])]
+)
+def test_no_index_means_the_same_to_uv(value: str, options: list[str]) -> None:
+    assert uv_settings(real_pip_config("", PIP_NO_INDEX=value))[0] == options
+
+
+def test_a_pip_without_settings_gives_uv_none() -> None:
+    assert uv_settings("") == ([], {"UV_INDEX_STRATEGY": "unsafe-best-match"})
 
 
 # --- The locks -------------------------------------------------------------------------------------------------------
