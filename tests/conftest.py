@@ -1,0 +1,18 @@
+"""Options that every test sees."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--repetitions", type=int, default=2, metavar="N", help="how often race tests repeat themselves (default: 2)"
+    )
+
+
+@pytest.fixture
+def repetitions(request: pytest.FixtureRequest) -> int:
+    """Return how often a race test repeats itself."""
+    count: int = request.config.getoption("--repetitions")
+    return count
