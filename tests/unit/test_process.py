@@ -191,6 +191,24 @@ def test_stream_hands_our_outputs_through(capfd: pytest.CaptureFixture[str]) -> 
     assert (shown.out, shown.err) == ("", "out\nerr\n")
 
 
+def in_another_python(code: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    return subprocess.run(
+        python(code), capture_output=True, env=environment, check=True, text=True, timeout=PATIENCE
+    ).stdout
+
+
+def test_what_we_printed_before_comes_before_what_the_child_prints() -> None:
+    code = """
+from pathlib import Path
+from tasks.support.process import stream
+print("before")
+stream(["echo", "child"], cwd=Path("/"))
+print("after")
+"""
+    assert in_another_python(code) == "before\nchild\nafter\n"
+
+
 def test_stderr_keeps_the_order_of_child_and_grandchild() -> None:
     script = "for i in 1 2 3; do echo child $i >&2; sh -c 'echo grand $0 >&2' $i; done"
     lines = capture(["sh", "-c", script], cwd=HERE).stderr.split(b"\n")
@@ -306,6 +324,20 @@ def test_what_lingers_in_the_group_after_the_end_is_ended(door: Callable[..., ob
 
 def test_a_writer_that_outlives_the_first_process_for_a_moment_is_heard() -> None:
     assert capture(["sh", "-c", "(sleep 0.05; echo late) & echo early"], cwd=HERE).stdout == b"early\nlate\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has sub-reapers")
+def test_a_dead_process_that_nobody_reaps_is_not_waited_for() -> None:
+    # As in a container whose first process is no init: the orphan stays a zombie of its group for ever.
+    code = """
+import ctypes
+from pathlib import Path
+from tasks.support.process import capture
+PR_SET_CHILD_SUBREAPER = 36
+assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+print(capture(["sh", "-c", "sleep 0.1 & echo said"], cwd=Path("/"), grace=600).text)
+"""
+    assert in_another_python(code) == "said\n\n"
 
 
 def test_no_process_and_no_descriptor_is_left(tmp_path: Path) -> None:
