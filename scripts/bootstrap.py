@@ -234,13 +234,14 @@ class Builder:
         raise Stop(REFUSED, f"the packages could not be installed: {last[0]}. The whole text: {self.environment.log}")
 
     def _run_step(self, what: str, argv: Sequence[str], settings: dict[str, str] | None = None) -> bool:
-        """Run a child, and say what it did and in how many seconds if it succeeded; say so in advance on a terminal."""
+        """Run a child, and say what it did and in how many seconds if it succeeded; on a terminal show its words."""
         start = time.monotonic()
 
         def show(line: str) -> None:
             if self._live:
                 print(f"\r\033[K  {line.strip()[:60]}", end="", file=sys.stderr, flush=True)
 
+        show(f"{Path(argv[0]).name} {' '.join(argv[1:3])} ...")
         try:
             succeeded = self._run(argv, show, settings or {}) == 0
         finally:
