@@ -96,7 +96,7 @@ def test_settled_sdists_differ_only_with_their_contents(tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         source = folder / "sample-1.0"
         source.mkdir(parents=True)
-        (source / "PKG-INFO").write_text("Metadata-Version: 2.1\\nName: sample\\nVersion: 1.0\\n")
+        (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: sample\nVersion: 1.0\n")
         (source / ("long" * 50)).write_text("changed" if number == 2 else "same")
         (source / "run").write_text("")
         (source / "run").chmod(0o755 if number else 0o700)
