@@ -169,21 +169,44 @@ def test_a_broken_checkout_is_bad_data(source: Path) -> None:
 # Nothing around us misleads git
 
 
-def test_a_surrounding_hook_misleads_nothing(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_surrounding_hook_misleads_nothing(source: Path, tmp_path: Path) -> None:
     head = commit_of(source)
-    other = repository(tmp_path / "other")
-    commit(other, "elsewhere")
-    (other / "hook.py").write_text(
+    commit(repository(tmp_path / "other"), "elsewhere")
+    tree = tmp_path / "tree"  # in a linked worktree git gives its hooks GIT_DIR, with -a a GIT_INDEX_FILE of its own
+    git(tmp_path / "other", "worktree", "add", "-q", tree)
+    asking = tmp_path / "asking.py"
+    asking.write_text(
         "import sys; from pathlib import Path; from tasks.support.source import *\n"
         "s = Path(sys.argv[1]); print(commit_of(s), is_dirty(s), commit_time(s, commit_of(s)).year)"
     )
-    hook = other / ".git" / "hooks" / "pre-commit"
-    hook.write_text(f"#!/bin/sh\nexec '{sys.executable}' hook.py '{source}' > said\n")
+    hook = tmp_path / "other" / ".git" / "hooks" / "pre-commit"
+    hook.write_text(f"#!/bin/sh\nenv > {tmp_path}/env\nexec '{sys.executable}' {asking} '{source}' > {tmp_path}/said\n")
     hook.chmod(0o755)
-    (other / "new").touch()
-    git(other, "add", "new")
-    git(other, "-c", "user.name=x", "commit", "-qm", "hooked", PYTHONPATH=str(CHECKOUT))
-    assert (other / "said").read_text() == f"{head} False 2026\n"
+    (tree / "elsewhere").write_text("changed")
+    git(tree, "commit", "-qam", "hooked", PYTHONPATH=str(CHECKOUT))
+    assert "\nGIT_DIR=" in (tmp_path / "env").read_text()
+    assert (tmp_path / "said").read_text() == f"{head} False 2026\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GIT_DIR", "{}/.git"),
+        ("GIT_WORK_TREE", "{}"),
+        ("GIT_INDEX_FILE", "{}/.git/index"),
+        ("GIT_OBJECT_DIRECTORY", "{}/.git/objects"),
+        ("GIT_COMMON_DIR", "{}/.git"),
+    ],
+)
+def test_no_variable_points_git_elsewhere(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    head = commit_of(source)
+    other = repository(tmp_path / "other")
+    commit(other, "elsewhere")
+    monkeypatch.setenv(name, value.format(other))
+    assert (commit_of(source), is_dirty(source), has_git(source)) == (head, False, True)
+    assert commit_time(source, head).year == 2026
 
 
 def test_configuration_of_user_and_repository_misleads_nothing(source: Path, tmp_path: Path) -> None:
