@@ -279,13 +279,13 @@ def test_a_listing_whose_second_page_fails_is_no_listing(proxy: Proxy, store: S3
 @pytest.mark.parametrize(
     "change",
     [
-        lambda page: re.sub(rb"<NextContinuationToken>.*</NextContinuationToken>", b"", page),
+        lambda page: re.sub(rb"<NextContinuationToken>.*</NextContinuationToken>", b"", _cut_short(page)),
         lambda page: re.sub(rb"<IsTruncated>.*?</IsTruncated>", b"", page),
         lambda page: re.sub(rb"<Contents>.*?</Contents>", b"", page, count=1),
         lambda page: page[: len(page) // 2],
         lambda _: b"",
         # A server that never gets past its first page.
-        lambda page: re.sub(rb"(<NextContinuationToken>).*(</NextContinuationToken>)", rb"\1again\2", page),
+        lambda page: _cut_short(page),  # noqa: PLW0108 - it is defined below
     ],
     ids=["no token", "no end mark", "an entry is missing", "half a page", "nothing", "the same page again"],
 )
@@ -296,7 +296,7 @@ def test_a_page_that_makes_no_sense_is_no_listing(
         store.put(f"k{number}", b"", PAGE, expected=None)
 
     def rule(seen: Seen) -> Fault | None:
-        return Change(lambda page: change(_cut_short(page))) if seen.method == "GET" else None
+        return Change(change) if seen.method == "GET" else None
 
     proxy.rule = rule
     with pytest.raises(OmniError, match=re.escape(store.url)):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tasks.support.errors import ConfigurationError, DataError, OmniError, UsageError
-from tasks.support.store import ABSENT, Headers, ObjectStore, open_store
+from tasks.support.store import ABSENT, ConditionFailedError, Headers, ObjectStore, open_store
 from tasks.support.store_file import FileStore
 
 PAGE = Headers("text/html; charset=utf-8", "no-cache")
@@ -132,11 +132,15 @@ def test_a_name_that_is_too_long_is_told_by_every_call(store: FileStore) -> None
 
 
 def test_a_tag_changes_with_every_write(store: FileStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tags = [store.put("k", b"same", PAGE, expected=None) for _ in range(300)]
+    tags = [store.put("k", b"same", PAGE, expected=None) for _ in range(100)]
     # A clock that stands still, and one that goes back.
     for now in (time.time_ns(), 1):
         monkeypatch.setattr(time, "time_ns", lambda now=now: now)
-        tags += [store.put("k", b"same", PAGE, expected=None) for _ in range(100)]
+        tags += [store.put("k", b"same", PAGE, expected=None) for _ in range(50)]
+    # An object from the future.
+    os.utime(root / "k", (2**32, 2**32))
+    tags += [store.put("k", b"same", PAGE, expected=None) for _ in range(2)]
+    assert (root / "k").stat().st_mtime_ns > 2**32 * 10**9
     assert len(set(tags)) == len(tags)
     assert [one.etag for one in store.list()] == tags[-1:]
 
@@ -203,6 +207,27 @@ with FileStore(Path(sys.argv[2]))._locked("k"):
     holder.communicate()
     written.join(30)
     assert not written.is_alive()
+
+
+def test_a_condition_is_checked_after_the_lock_is_had(store: FileStore, root: Path, tmp_path: Path) -> None:
+    old = store.put("k", b"old", PAGE, expected=ABSENT)
+    (tmp_path / "other").write_bytes(b"other")
+    outcomes: list[object] = []
+
+    def write() -> None:
+        try:
+            outcomes.append(store.put("k", b"mine", PAGE, expected=old))
+        except ConditionFailedError as error:
+            outcomes.append(error)
+
+    written = threading.Thread(target=write)
+    with store._locked("k"):
+        written.start()
+        written.join(0.3)
+        (tmp_path / "other").replace(root / "k")
+    written.join()
+    assert [type(outcome) for outcome in outcomes] == [ConditionFailedError]
+    assert (root / "k").read_bytes() == b"other"
 
 
 def test_empty_folders_are_pruned_up_to_the_root(store: FileStore, root: Path) -> None:
