@@ -83,13 +83,15 @@ def _check(index: Index, states: States, asked: Iterable[Finding]) -> CheckRepor
     published = _read_all(index.store.get, wanted.keys)
     walked = check_pages.walk(published, states.names)
     files = states.files
+    # A page that is missing is reported as one; what links to it need not be repeated.
+    links = {key: page for key, page in walked.links.items() if key not in wanted.keys}
     found = {
         *states.found,
         *wanted.found,
         *check_pages.compare_pages(published, wanted.rendered),
         *check_pages.left_over_pages(index, states.view, wanted.keys),
         *walked.found,
-        *_check_objects(index, files, walked.links),
+        *_check_objects(index, files, links),
         *_check_sidecars(index, files),
         *check_versions.check_labels(files, index.rules.variants),
         *asked,
