@@ -33,6 +33,7 @@ def read_built(out: Path, device: str, epoch: int, patterns: tuple[str, ...]) ->
         )
     for name, kind in zip(names, kinds, strict=True):
         if kind is Kind.SDIST:
+            read_facts(out / name, patterns)  # it must be whole before it is rewritten
             archives.settle_sdist(out / name, epoch)
     facts = sorted((read_facts(out / name, patterns) for name in names), key=lambda item: item.kind.name)
     sdist, wheel = facts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -167,3 +168,28 @@ def test_a_source_must_be_a_project(tmp_path: Path) -> None:
     for folder, words in ((tmp_path / "nowhere", "not a folder"), (tmp_path, "pyproject.toml")):
         with pytest.raises(MissingInputError, match=words):
             survey(folder, COMMIT)
+
+
+def test_a_clone_without_the_tag_before_its_commit_is_noticed(tmp_path: Path) -> None:
+    def git(*arguments: str, folder: Path = tmp_path) -> str:
+        identity = ("-c", "user.name=Tester", "-c", "user.email=tester@example.com")
+        said = subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True)
+        return said.stdout.strip()
+
+    source = tmp_path / "source"
+    git("init", "--quiet", str(source))
+    (source / "pyproject.toml").touch()
+    git("add", "--all", folder=source)
+    git("commit", "--quiet", "--message=first", folder=source)
+    head = git("rev-parse", "HEAD", folder=source)
+    assert not survey(source, head).cut_off  # a whole history without tags is what it is
+    git("tag", "v1.0", folder=source)
+    git("commit", "--quiet", "--allow-empty", "--message=second", folder=source)
+    head = git("rev-parse", "HEAD", folder=source)
+    for depth, cut_off in (("1", True), ("2", False)):
+        git("clone", "--quiet", f"--depth={depth}", source.as_uri(), depth)
+        assert survey(tmp_path / depth, head).cut_off is cut_off
+    with pytest.raises(MissingInputError, match=COMMIT):
+        survey(source, COMMIT)
+    (source / "untracked").touch()
+    assert (survey(source, head).head, survey(source, head).dirty) == (head, True)

@@ -16,7 +16,7 @@ from tasks.support.settings import load
 from tasks.wheels.built_files import check_variant, place, read_built
 from tasks.wheels.distribution import Facts, Kind
 from tasks.wheels.variants import without_variant
-from tests.wheel_factory import make_sdist, make_wheel, two_versions
+from tests.wheel_factory import make_sdist, make_wheel, sdist_truncated, two_versions
 
 PATTERNS = load(environment={}).wheels.variants
 EPOCH = 1_700_000_000
@@ -168,6 +168,11 @@ def _a_broken_wheel(folder: Path) -> None:
     two_versions(folder)
 
 
+def _a_broken_sdist(folder: Path) -> None:
+    make_wheel(folder)
+    sdist_truncated(folder)
+
+
 def _a_zip_sdist(folder: Path) -> None:
     make_wheel(folder)
     (folder / "sample-1.0.zip").touch()
@@ -185,6 +190,7 @@ def _a_zip_sdist(folder: Path) -> None:
         (_two_projects, r"other-1\.0\.tar\.gz and sample-1\.0-py3"),
         (_the_suffix_on_one_only, r"sample-1\.0\.tar\.gz and sample-1\.0\+rocm-py3"),
         (_a_broken_wheel, "Version 2 times"),
+        (_a_broken_sdist, "not a readable sdist"),
         (_a_zip_sdist, r"sample-1\.0\.zip"),
     ],
 )
