@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from wsgiref.simple_server import make_server
 
-import pypiserver
+import pypiserver  # type: ignore[import-untyped]
 
 
 def main(port: str, folder: str, token_file: str) -> None:

@@ -221,8 +221,7 @@ STOPS: dict[str, Stop] = {
 }
 
 
-@pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize(("stop", "number"), [("forbidden", 0), *((stop, 1) for stop in STOPS)])
 def test_a_failed_upload_says_how_far_it_came_and_a_second_run_completes_it(
     release: Release, two: tuple[str, str], stop: str, number: int
 ) -> None:
@@ -230,7 +229,6 @@ def test_a_failed_upload_says_how_far_it_came_and_a_second_run_completes_it(
     release.proxy.rule = rule(two[number])
     with pytest.raises(error) as caught:
         release.publish()
-    assert type(caught.value).__mro__[0] is error or issubclass(type(caught.value), error)
     done, left = ", ".join(two[:number]) or "nothing", ", ".join(two[number:])
     assert str(caught.value.hint).startswith(f"uploaded: {done}; not yet: {left}; run it again")
     assert "\n" not in f"{caught.value.message}{caught.value.hint}"
@@ -483,9 +481,6 @@ def test_an_index_that_does_not_answer_properly_stops_before_the_upload(
 def test_an_index_that_sends_us_to_another_server_is_refused(release: Release, two: tuple[str, str]) -> None:
     release.publish()
     elsewhere = release.proxy.url.replace("127.0.0.1", "localhost")
-    release.proxy.rule = lambda seen: (
-        Reply(302, location=f"{elsewhere}{seen.path.lstrip('/')}") if seen.path.startswith("/simple/") else None
-    )
     release.proxy.rule = first(1, lambda seen: True, Reply(302, location=f"{elsewhere}simple/{release.project}/"))
     with pytest.raises(ServiceRefusedError, match="leads to another server"):
         release.plan()
@@ -556,7 +551,9 @@ def test_the_token_is_in_no_output_and_on_no_command_line(library: Release) -> N
     for running in seen_running:
         twines = [both for both in running.values() if "-m twine" in both[0] and " upload " in both[0]]
         assert any(TOKEN in environment for _, environment in twines)
-        assert not any(f"PYPI_TOKEN={TOKEN}" in environment for _, environment in twines)
+        assert all("--config-file /dev/null " in line for line, _ in twines)
+        for spoiling in (f"PYPI_TOKEN={TOKEN}", "TWINE_REPOSITORY=testpypi", "=somebody"):
+            assert not any(spoiling in environment for _, environment in twines)
         assert_hidden("".join(line for line, _ in running.values()))
 
 
@@ -576,8 +573,6 @@ def test_a_dry_run_shows_the_plan_and_needs_no_token(library: Release, monkeypat
     ("words", "profile", "code"),
     [
         ((), "production", 64),
-        (("--version", "1.0.dev1"), "production", 64),
-        (("--version", "1.0+cu130"), "production", 64),
         (("--version", "1.0", "--commit", "abc"), "production", 64),
         (("--version", "9.9"), "production", 66),
         (("--version", "1.0"), "ci", 78),

@@ -57,8 +57,15 @@ def index_of(folder: Path, *records: FileRecord) -> Index:
     return index
 
 
-def plan(index: Index, version: str, commit: str | None = None, *, sdist: bool = False, **there: str) -> PublishPlan:
-    return plan_publish(index, version, commit, on_index(version, there), sdist=sdist)
+def plan(
+    index: Index,
+    version: str,
+    commit: str | None = None,
+    there: Mapping[str, str] | None = None,
+    *,
+    sdist: bool = False,
+) -> PublishPlan:
+    return plan_publish(index, version, commit, on_index(version, there or {}), sdist=sdist)
 
 
 def on_index(version: str, there: Mapping[str, str]) -> Published:
@@ -200,7 +207,7 @@ def test_other_commits_sdists_do_not_matter_until_one_is_published(tmp_path: Pat
 
 def test_what_the_index_has_with_the_same_bytes_is_left_out(tmp_path: Path) -> None:
     index = index_of(tmp_path, record(A, "1.0"), record(A, "1.0", tag="py3-none-win32"))
-    planned = plan(index, "1.0", **{"1.0-py3-none-any.whl": "1"})
+    planned = plan(index, "1.0", there={"1.0-py3-none-any.whl": "1"})
     assert [file.standing for file in planned.files] == [Standing.PUBLISHED, Standing.NEW]
     assert [row[:2] for row in planned.actions()] == [
         ("twine check", "sample-1.0-py3-none-win32.whl"),
@@ -208,14 +215,14 @@ def test_what_the_index_has_with_the_same_bytes_is_left_out(tmp_path: Path) -> N
         ("read back", "https://index.invalid/sample/"),
     ]
     everything = {"1.0-py3-none-any.whl": "1", "1.0-py3-none-win32.whl": "1"}
-    assert plan(index, "1.0", **everything).actions() == []
+    assert plan(index, "1.0", there=everything).actions() == []
 
 
 @pytest.mark.parametrize("other", ["1.0-py3-none-any.whl", "1.0-py3-none-win32.whl"])
 def test_one_file_with_other_bytes_on_the_index_stops_them_all(tmp_path: Path, other: str) -> None:
     index = index_of(tmp_path, record(A, "1.0"), record(A, "1.0", tag="py3-none-win32"))
     with pytest.raises(DataError, match="other bytes") as caught:
-        plan(index, "1.0", **{other: "2"})
+        plan(index, "1.0", there={other: "2"})
     assert other in caught.value.message
 
 
