@@ -6,10 +6,12 @@ of the store, until one run gets to its end.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -168,6 +170,14 @@ class KillAfter(Meddling):
         with self._lock:
             self._left -= 1
         self._die_if_due(method, key)
+
+
+@contextlib.contextmanager
+def memory_folder() -> Iterator[Path]:
+    """Make an empty folder, in memory where that is possible: elsewhere each write waits for the disk."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as name:
+        yield Path(name)
 
 
 def in_child(action: Callable[[], object]) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tasks.support.errors import DataError
 from tasks.support.store import Stored
 from tasks.wheels import layout
+from tasks.wheels.drawing import expected_keys
 from tasks.wheels.index import Index
 from tasks.wheels.state import FileRecord, ProjectState, ViewState
 
@@ -101,7 +102,7 @@ def _gaps(index: Index, survey: Survey) -> Iterator[str]:
     for name in _names(survey.objects, layout.VIEW_STATES) - set(survey.views):
         if not layout.is_commit(name) and index.view(name).state.revisions:
             yield f"it showed {layout.view_state(name)} only the second time"
-    for key in _suspected(survey):
+    for key in _suspected(survey, index.rules.alias_of_default):
         if key not in survey.objects and index.store.head(key) is not None:
             yield f"{key} is not in it"
 
@@ -116,11 +117,13 @@ def _promised(survey: Survey) -> Iterator[str]:
     yield from map(layout.view_state, survey.views)
 
 
-def _suspected(survey: Survey) -> Iterator[str]:
-    """Yield the keys of states that may be there, from what points at them."""
-    for view in survey.views.values():
+def _suspected(survey: Survey, alias_of_default: str | None) -> Iterator[str]:
+    """Yield the keys of states and pages that may be there, from what points at them."""
+    yield layout.BROWSE
+    for name, view in survey.views.items():
         if view.current is not None:
             yield from map(layout.project_state, view.current.counts)
+            yield from expected_keys(view.current, name, alias_of_default)
     yield from map(layout.view_state, survey.commits)
     yield from map(layout.view_state, _moving_folders(survey))
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,19 +10,14 @@ import pytest
 
 from tasks.support.store import open_store
 from tests.factory_index import index_of
-from tests.faults import broken, every_kill, tree
+from tests.faults import broken, every_kill, memory_folder, tree
 from tests.scenarios import SCENARIOS, Scenario
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """Return an empty folder, in memory where that is possible: each write waits for the disk otherwise."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as name:
-        yield Path(name)
+def folder() -> Iterator[Path]:
+    with memory_folder() as empty:
+        yield empty
 
 
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
