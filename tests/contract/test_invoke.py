@@ -168,6 +168,7 @@ def test_invokes_own_dry_flag_is_a_dry_run(flag: str, invoke: Invoke, tmp_path: 
     wheel = str(make_wheel(tmp_path / "wheels", name="vllm-omni", version="1.0"))
     store = tmp_path / "store"
     words = ["wheels.upload", "--commit", COMMIT, "--wheel", wheel, "--store", str(store)]
+    words += ["--commit-time", "2026-08-28T03:00:00Z"]
     answer = invoke(flag, *words)
     assert answer.code == 0, answer.err
     assert "dry run" in answer.err
