@@ -283,7 +283,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.child:
         job, *words = arguments.child
-        {"render": child_render, "add": child_add, "facts": child_facts}[job](*words)
+        jobs: dict[str, Callable[..., None]] = {"render": child_render, "add": child_add, "facts": child_facts}
+        jobs[job](*words)
         return
     text = report()
     print(text)

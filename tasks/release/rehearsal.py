@@ -23,7 +23,7 @@ from tasks.support.errors import DataError, MissingInputError, OmniError, unknow
 from tasks.support.process import capture
 from tasks.support.settings import CHECKOUT, Settings
 from tasks.support.store import open_store
-from tasks.wheels import building, checking, layout, pruning, views
+from tasks.wheels import building, built_files, checking, layout, pruning, views
 from tasks.wheels.begin import ask_ancestry
 from tasks.wheels.distribution import Facts
 from tasks.wheels.index import Index, timestamp
@@ -52,8 +52,8 @@ class Request:
         if channel not in _CHANNELS:
             raise unknown_choice("channel", channel, _CHANNELS)
         for device in devices or ():
-            if device not in building.DEVICES:
-                raise unknown_choice("device", device, building.DEVICES)
+            if device not in built_files.DEVICES:
+                raise unknown_choice("device", device, built_files.DEVICES)
         folder = Path(given).expanduser().absolute() if given is not None else None
         if folder is not None and not folder.is_dir():
             raise MissingInputError(f"the source is not a folder: {folder}", hint="correct --source")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -25,9 +27,9 @@ FORK = get_context("fork")
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
 
-def _start_together(jobs: list[tuple[object, ...]], target: object) -> None:
+def _start_together(jobs: Sequence[tuple[object, ...]], target: Callable[..., None]) -> None:
     barrier = FORK.Barrier(len(jobs))
-    children: list[BaseProcess] = [FORK.Process(target=target, args=(barrier, *job)) for job in jobs]  # type: ignore[arg-type]
+    children: list[BaseProcess] = [FORK.Process(target=target, args=(barrier, *job)) for job in jobs]
     for child in children:
         child.start()
     for child in children:
@@ -35,15 +37,15 @@ def _start_together(jobs: list[tuple[object, ...]], target: object) -> None:
     assert [child.exitcode for child in children] == [0] * len(jobs)
 
 
-def _upload_one(barrier: object, url: str, wheel: Path, sha: str) -> None:
-    barrier.wait()  # type: ignore[attr-defined]
+def _upload_one(barrier: Barrier, url: str, wheel: Path, sha: str) -> None:
+    barrier.wait()
     index = index_of(open_store(url))
     facts = [read_facts(wheel, RULES.variants)]
     execute_upload(index, plan_upload(index, sha, CommitTime(time_of(1).moment, TimeSource.GIT), facts))
 
 
-def _move_one(barrier: object, url: str, number: int) -> None:
-    barrier.wait()  # type: ignore[attr-defined]
+def _move_one(barrier: Barrier, url: str, number: int) -> None:
+    barrier.wait()
     index = index_of(open_store(url))
     execute_move(index, plan_move(index, layout.NIGHTLY, commit(number)))
 
