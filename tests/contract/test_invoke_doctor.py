@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,22 @@ def test_the_report_can_be_pasted(invoke: Invoke, tmp_path: Path) -> None:
     assert (said.code, said.err) == (0, "")
     for part in ("tool: omni-ci/", "[findings]", "[packages]", "[environment]", "CUDA_VISIBLE_DEVICES=7"):
         assert part in said.out
+
+
+def test_a_bucket_that_never_answers_does_not_hold_up_the_end(invoke: Invoke, tmp_path: Path) -> None:
+    # Waiting for boto3 would take longer than a test may.
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(50)
+        environment = {
+            "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "AWS_ACCESS_KEY_ID": "a",
+            "AWS_SECRET_ACCESS_KEY": "b",
+        }
+        said = invoke("doctor", "--json", "--store", "s3://bucket", env={**ENGINE_LESS, **environment}, cwd=tmp_path)
+    findings = {finding["name"]: finding for finding in json.loads(said.out)["findings"]}
+    assert (said.code, findings["store"]["state"]) == (0, "broken")
+    assert "no answer within" in findings["store"]["detail"]
 
 
 def test_without_git_it_says_so_and_exits_78(invoke: Invoke, tmp_path: Path) -> None:
