@@ -75,8 +75,24 @@ def own(*words: str) -> list[str]:
     return [sys.executable, str(Path(__file__).resolve()), "--child", *words]
 
 
-def fill(store: Path, wheels: int, projects: int) -> list[dict[str, object]]:
-    """Write the state of ``wheels`` files in ``projects`` projects, and return the peer's list of the same files."""
+def fill(store: Path, wheels: int, projects: int) -> Path:
+    """Fill a store in a process of its own, and return the peer's list of the same files.
+
+    A child's peak memory counts from its parent's size at the fork, so this process must stay small.
+    """
+    listed = store.with_suffix(".jsonl")
+    measure(own("fill", str(store), str(wheels), str(projects), str(listed)))
+    return listed
+
+
+def child_fill(store: str, wheels: str, projects: str, listed: str) -> None:
+    """Write the state of ``wheels`` files in ``projects`` projects, and the peer's list of the same files."""
+    rows = fill_state(Path(store), int(wheels), int(projects))
+    Path(listed).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def fill_state(store: Path, wheels: int, projects: int) -> list[dict[str, object]]:
+    """Write the state of a commit and return the peer's rows for the same files."""
     from tasks.support.settings import load
     from tasks.support.store import open_store
     from tasks.wheels import layout
@@ -187,9 +203,7 @@ def install_peer(folder: Path) -> Path:
 def full_render(work: Path) -> list[str]:
     """Compare a full render of 10,000 wheels in 50 projects."""
     peer = install_peer(work / "peer")
-    listed = fill(work / "ten", 10_000, 50)
-    lines = work / "list.json"
-    lines.write_text("".join(json.dumps(row) + "\n" for row in listed))
+    lines = fill(work / "ten", 10_000, 50)
     ours, theirs = [], []
     for run in range(RUNS + 1):
         for page in (work / "ten" / COMMIT).rglob("*.*") if (work / "ten" / COMMIT).exists() else ():
@@ -283,7 +297,12 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.child:
         job, *words = arguments.child
-        jobs: dict[str, Callable[..., None]] = {"render": child_render, "add": child_add, "facts": child_facts}
+        jobs: dict[str, Callable[..., None]] = {
+            "fill": child_fill,
+            "render": child_render,
+            "add": child_add,
+            "facts": child_facts,
+        }
         jobs[job](*words)
         return
     text = report()

@@ -22,7 +22,7 @@ from tasks.wheels.state import FileRecord, Revision, TimeSource
 
 NEWEST_COMMITS = 100
 # More files of one build than anybody reads: the simple index has them all.
-NEWEST_FILES = 500
+NEWEST_FILES = 200
 # RFC 2606 reserves the name: nobody can own the host from which a hasty reader would otherwise install.
 PLACEHOLDER = "https://YOUR-INDEX.example"
 _SHORT = 12
@@ -220,10 +220,9 @@ def _files(site: _Site, project: str, records: Sequence[FileRecord]) -> str:
 
 def _newest(records: Sequence[FileRecord], count: int) -> list[FileRecord]:
     """Return the newest files first, by their commits' times, then by version, wheels before the sdist."""
-    recent = heapq.nlargest(count, (record.commit_time for record in records))
-    # Reading a version is slow, so only those that can be among the newest are read.
-    candidates = [record for record in records if record.commit_time >= recent[-1]] if recent else []
-    return sorted(candidates, key=_age, reverse=True)[:count]
+    # Reading a version is slow, so only those of the files that are shown are read.
+    recent = heapq.nlargest(count, records, key=lambda record: (record.commit_time, record.uploaded, record.key))
+    return sorted(recent, key=_age, reverse=True)
 
 
 def _age(record: FileRecord) -> tuple[str, Version, bool]:

@@ -40,6 +40,7 @@ class Index:
 
     store: ObjectStore
     rules: WheelSettings = field(repr=False)
+    _decoded: dict[str, tuple[bytes, ProjectState]] = field(default_factory=dict, repr=False, compare=False)
 
     def project(self, name: str) -> Read[ProjectState]:
         """Read a project's state; a project that was never published reads as empty."""
@@ -47,7 +48,20 @@ class Index:
         blob = self.store.get(key)
         if blob is None:
             return Read(ProjectState(name), ABSENT)
-        return Read(ProjectState.decode(blob.data, key), blob.etag)
+        return Read(self._decode(key, blob.data), blob.etag)
+
+    def _decode(self, key: str, data: bytes) -> ProjectState:
+        # One upload reads its project's state several times, nearly always the same bytes; parsing them is the cost.
+        known = self._decoded.get(key)
+        if known is not None and known[0] == data:
+            return known[1]
+        state = ProjectState.decode(data, key)
+        self._remember(key, data, state)
+        return state
+
+    def _remember(self, key: str, data: bytes, state: ProjectState) -> None:
+        self._decoded.clear()
+        self._decoded[key] = (data, state)
 
     def view(self, name: str) -> Read[ViewState]:
         """Read a view's state; a view that was never published reads as empty."""
@@ -93,7 +107,9 @@ class Index:
             read = self.project(name)
             changed = change(read.state)
             if changed is not read.state:
-                self._write(layout.project_state(name), changed.encode(), read.etag)
+                key, data = layout.project_state(name), changed.encode()
+                self._write(key, data, read.etag)
+                self._remember(key, data, changed)
             return changed
 
         return redo_on_conflict(attempt, what=f"state of project {name}")

@@ -46,7 +46,7 @@ def group_by_variant(records: Iterable[FileRecord], alias_of_default: str | None
     the default files too; DataError when files of that variant exist beside default ones.
     """
     groups: dict[str | None, list[FileRecord]] = {None: []}
-    for record in sorted(records, key=_by_name):
+    for record in records:
         groups.setdefault(record.variant, []).append(record)
     default = groups[None]
     if default and alias_of_default:

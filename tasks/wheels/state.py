@@ -54,6 +54,9 @@ class FileRecord:
         return self.key.rpartition("/")[2]
 
 
+_ROW = tuple(name for name in FileRecord.__slots__ if name != "key")
+
+
 @dataclass(frozen=True)
 class ProjectState:
     """All files of one project, over all commits, by key."""
@@ -65,7 +68,7 @@ class ProjectState:
     def with_files(self, changed: Mapping[str, FileRecord], removed: frozenset[str] = frozenset()) -> ProjectState:
         """Return the next revision with files added or replaced, and others removed."""
         kept = {key: record for key, record in self.files.items() if key not in removed}
-        return replace(self, revision=self.revision + 1, files={**kept, **changed})
+        return replace(self, revision=self.revision + 1, files=dict(sorted({**kept, **changed}.items())))
 
     def encode(self) -> bytes:
         """Return the document's bytes: deterministic, one file a line."""
@@ -163,8 +166,7 @@ def count_variants(records: Iterable[FileRecord]) -> dict[str, int]:
 
 
 def _row(record: FileRecord) -> dict[str, Any]:
-    row = {name: getattr(record, name) for name in FileRecord.__slots__ if name != "key"}
-    return {name: value for name, value in row.items() if value is not None}
+    return {name: value for name in _ROW if (value := getattr(record, name)) is not None}
 
 
 def _revision(row: dict[str, Any]) -> Revision:
@@ -174,9 +176,9 @@ def _revision(row: dict[str, Any]) -> Revision:
 
 
 def _encode(head: Mapping[str, Any], name: str, rows: Mapping[str, Any]) -> bytes:
-    dump = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
-    body = ",\n".join(f"{dump(key)}:{dump(rows[key])}" for key in sorted(rows))
-    return f"{dump(head)[:-1]},{dump(name)}:{{\n{body}\n}}}}\n".encode()
+    text = json.dumps({**head, name: rows}, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    # A row a line, for people who compare two versions. Inside a text the quote would be escaped, so this is structure.
+    return (text.replace('},"', '},\n"') + "\n").encode()
 
 
 def _decode(data: bytes) -> Any:
