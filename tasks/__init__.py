@@ -20,7 +20,6 @@ def _build_namespace() -> Collection:
     from invoke.collection import Collection
 
     namespace = Collection()
-    namespace.configure({"tasks": {"dedupe": False}})
     for domain in DOMAINS:
         module = import_module(f"tasks.{domain}.commands")
         namespace.add_collection(Collection.from_module(module, name=domain))

@@ -194,15 +194,6 @@ def test_interrupting_a_task_ends_with_130(tmp_path: Path) -> None:
     assert "Traceback" not in rest
 
 
-def test_two_tasks_with_one_body_both_run(invoke: Invoke, tmp_path: Path) -> None:
-    store = str(tmp_path / "store")
-    wheel = str(make_wheel(tmp_path / "wheels", name="vllm-omni", version="1.0"))
-    words = ["wheels.upload", "--commit", COMMIT, "--wheel", wheel, "--store", store]
-    answer = invoke(*words, *words)
-    assert answer.code == 0, answer.err
-    assert answer.err.count("profile local") == 2
-
-
 def test_no_module_shares_a_name_with_another_one() -> None:
     taken = set(sys.stdlib_module_names) | {name for name in packages_distributions() if not name.startswith("_")}
     taken -= {"tasks", "tests"}
