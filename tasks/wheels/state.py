@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -54,6 +55,7 @@ class FileRecord:
         return self.key.rpartition("/")[2]
 
 
+_ROW_START = re.compile(r'\},"(?=\w)')
 _ROW = tuple(name for name in FileRecord.__slots__ if name != "key")
 
 
@@ -177,8 +179,8 @@ def _revision(row: dict[str, Any]) -> Revision:
 
 def _encode(head: Mapping[str, Any], name: str, rows: Mapping[str, Any]) -> bytes:
     text = json.dumps({**head, name: rows}, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    # A row a line, for people who compare two versions. Inside a text the quote would be escaped, so this is structure.
-    return (text.replace('},"', '},\n"') + "\n").encode()
+    # A row a line, for people who compare two versions. Behind the quote that ends a text there is never a word.
+    return (_ROW_START.sub('},\n"', text) + "\n").encode()
 
 
 def _decode(data: bytes) -> Any:
