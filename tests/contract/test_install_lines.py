@@ -17,6 +17,8 @@ from tasks.wheels.state import FileRecord, Revision, count_variants
 from tests.services import find_program
 from tests.wheel_factory import make_wheel
 
+pytestmark = pytest.mark.slow
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TIME = "2026-08-27T10:11:12.000000Z"
 # The public index has the very version too where it may, and a higher one; the build tag makes pip prefer its files.

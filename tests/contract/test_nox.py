@@ -87,12 +87,13 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "env", "code", "summary"),
     [
         # Several processes do not count what they left out.
-        pytest.param([], {}, 0, "3 passed", marks=pytest.mark.slow),
-        pytest.param(["-s", "tests", "--"], {}, 0, "3 passed", marks=pytest.mark.slow),
+        ([], {}, 0, "3 passed"),
+        (["-s", "tests", "--"], {}, 0, "3 passed"),
         (["-s", "tests", "--", "-n0"], {}, 0, "3 passed, 3 deselected"),
         (["-s", "tests", "--", "--all", "-n0"], {}, 0, "6 passed"),
         (["-s", "tests", "--", "-n0", "-m", "slow"], {}, 0, "1 passed, 5 deselected"),

@@ -25,6 +25,8 @@ from tasks.support.settings import CHECKOUT, load
 from tasks.wheels.building import BuildRequest, BuildResult, plan_build, run_build, survey
 from tasks.wheels.distribution import Kind
 
+pytestmark = pytest.mark.slow
+
 PATTERNS = load(environment={}).wheels.variants
 COMMIT = "1" * 40
 SAMPLE = CHECKOUT / "tests" / "sample_project"
@@ -287,7 +289,6 @@ def test_two_builds_of_one_commit_have_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.network
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_librarys_own_sdist_builds_for_two_devices(tmp_path: Path) -> None:
     argv = ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=vllm-omni", "--dest", str(tmp_path)]

@@ -13,6 +13,8 @@ from tests.factory_index import index_of
 from tests.faults import broken, every_kill, memory_folder, tree
 from tests.scenarios import SCENARIOS, Scenario
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
@@ -20,7 +22,7 @@ def folder() -> Iterator[Path]:
         yield empty
 
 
-@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [4, 1])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_a_kill_at_any_boundary_leaves_a_valid_index_that_a_second_run_completes(
     scenario: Scenario, step: int, folder: Path
