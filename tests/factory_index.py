@@ -12,15 +12,14 @@ from tasks.support.store import ObjectStore
 from tasks.wheels.distribution import read_facts
 from tasks.wheels.drawing import Drawn
 from tasks.wheels.index import Index
+from tasks.wheels.rolling_back import execute_rollback, plan_rollback
 from tasks.wheels.state import TimeSource
 from tasks.wheels.upload import CommitTime, UploadReport, execute_upload, plan_upload
 from tasks.wheels.views import (
     AskAncestry,
     Moved,
     execute_move,
-    execute_rollback,
     plan_move,
-    plan_rollback,
     unknown_ancestry,
 )
 from tests.wheel_factory import make_wheel

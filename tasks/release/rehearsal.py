@@ -23,7 +23,7 @@ from tasks.support.errors import DataError, MissingInputError, OmniError, unknow
 from tasks.support.process import capture
 from tasks.support.settings import CHECKOUT, Settings
 from tasks.support.store import open_store
-from tasks.wheels import building, built_files, checking, layout, pruning, views
+from tasks.wheels import building, built_files, checking, layout, pruning, rolling_back, views
 from tasks.wheels.begin import ask_ancestry
 from tasks.wheels.distribution import Facts
 from tasks.wheels.index import Index, timestamp
@@ -278,7 +278,7 @@ def _prune(index: Index) -> str:
 
 
 def _roll_back(index: Index, first: Build) -> str:
-    moved = views.execute_rollback(index, views.plan_rollback(index, layout.NIGHTLY, None))
+    moved = rolling_back.execute_rollback(index, rolling_back.plan_rollback(index, layout.NIGHTLY, None))
     current = index.view(layout.NIGHTLY).state.current
     if current is None or current.commit != first.commit:
         raise DataError(f"nightly is not back at {first.commit}")

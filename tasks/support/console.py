@@ -35,9 +35,10 @@ def warn(text: str) -> None:
 
 def show_error(error: OmniError) -> None:
     """Print a foreseen error: one line, and the next step indented under it."""
-    say(f"error: {error.message}")
+    # What a library says may have line breaks; whoever reads a log by lines finds the whole error in one.
+    say(f"error: {' '.join(error.message.split())}")
     if error.hint:
-        say(f"  {error.hint}")
+        say(f"  {' '.join(error.hint.split())}")
 
 
 def emit_json(data: Any) -> None:

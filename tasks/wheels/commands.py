@@ -317,7 +317,7 @@ def rollback(
     from tasks.support import arguments, settings
     from tasks.support.profiles import Deed
     from tasks.wheels import begin, layout, showing
-    from tasks.wheels.views import execute_rollback, plan_rollback
+    from tasks.wheels.rolling_back import execute_rollback, plan_rollback
 
     chosen = settings.load(profile=profile, store=store)
     number = None if to is None else arguments.parse_count(to, "--to", least=1)

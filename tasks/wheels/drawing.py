@@ -89,6 +89,23 @@ def _projects_by_variant(counts: Mapping[str, Mapping[str, int]], alias: str | N
     return by_variant
 
 
+def is_drawn(index: Index, view: str) -> bool:
+    """Say whether all pages of a view, and the store's own, are what the state says, and none is left over."""
+    revision = index.view(view).state.current
+    if revision is None:
+        return True
+    states = [index.project(project).state for project in revision.counts]
+    rendered = render_root(index, revision, view, states[0] if len(states) == 1 else None)
+    for state in states:
+        rendered |= render_project(index, revision, view, state)
+    there = {stored.key for stored in index.store.list(f"{view}/") if stored.key.endswith(PAGE_NAMES)}
+    if there != rendered.keys():
+        return False
+    rendered[layout.BROWSE] = render_store(index)
+    found = ((index.store.get(key), data) for key, data in rendered.items())
+    return all(blob is not None and blob.data == data for blob, data in found)
+
+
 def draw_project(index: Index, view: str, project: str) -> Drawn:
     """Bring one project's pages in one view up to date, and return what was written."""
 

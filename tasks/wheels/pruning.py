@@ -13,9 +13,9 @@ from tasks.wheels import layout
 from tasks.wheels.drawing import PAGE_NAMES
 from tasks.wheels.index import Index
 from tasks.wheels.removal import Removal, Removed, holders, read_note, remove_commits
+from tasks.wheels.rolling_back import revision_before
 from tasks.wheels.state import FileRecord
 from tasks.wheels.survey import Survey, survey_store
-from tasks.wheels.views import plan_rollback
 
 KEEP = "keep"
 REMOVE = "remove"
@@ -78,7 +78,7 @@ def plan_prune(
     survey = survey_store(index)
     commits = survey.commits
     _check_clock(survey, commits, moment)
-    reasons = _reasons_to_keep(index, survey, commits, keep=keep, younger_than=younger_than, now=moment)
+    reasons = _reasons_to_keep(survey, commits, keep=keep, younger_than=younger_than, now=moment)
     notes = (read_note(index, commit) for commit in sorted(survey.leaving))
     resumed = [note for note in notes if note is not None]
     candidates = {commit: files for commit, files in commits.items() if commit not in survey.leaving}
@@ -121,7 +121,6 @@ def _check_clock(survey: Survey, commits: Mapping[str, Files], now: datetime) ->
 
 
 def _reasons_to_keep(
-    index: Index,
     survey: Survey,
     commits: Mapping[str, Files],
     *,
@@ -131,7 +130,7 @@ def _reasons_to_keep(
 ) -> dict[str, str]:
     """Return every commit that stays, with the first reason that holds."""
     reasons = {commit: f"{view} holds it" for commit, view in holders(survey.views.values()).items()}
-    for commit, reason in _nightlies(index, survey, keep):
+    for commit, reason in _nightlies(survey, keep):
         reasons.setdefault(commit, reason)
     for commit, files in commits.items():
         # The newest file counts, so that a commit to which somebody is uploading right now stays too.
@@ -144,7 +143,7 @@ def _reasons_to_keep(
     return {commit: reason for commit, reason in reasons.items() if commit in commits or commit in survey.folders}
 
 
-def _nightlies(index: Index, survey: Survey, keep: int) -> Iterator[tuple[str, str]]:
+def _nightlies(survey: Survey, keep: int) -> Iterator[tuple[str, str]]:
     """Yield the commits of the newest nightlies, and what a rollback would go back to."""
     view = survey.views.get(layout.NIGHTLY)
     if view is None:
@@ -153,9 +152,7 @@ def _nightlies(index: Index, survey: Survey, keep: int) -> Iterator[tuple[str, s
     for number, commit in enumerate(newest_first[:keep], 1):
         yield commit, f"nightly {number} of the newest {keep}"
     with contextlib.suppress(MissingInputError):
-        yield from (
-            (commit, "a rollback goes there") for commit in plan_rollback(index, view.view, None).target.commits
-        )
+        yield from ((commit, "a rollback goes there") for commit in revision_before(view).commits)
 
 
 def _unknown(survey: Survey) -> dict[str, list[str]]:

@@ -155,6 +155,8 @@ def _changed(index: Index, claims: Sequence[Removal]) -> dict[str, str]:
     stay: dict[str, str] = {}
     for claim in claims:
         whole = all(_rows(states[project], claim.commit) == _times(files) for project, files in claim.files.items())
+        shown = index.view(claim.commit).state.current
+        whole = whole and (shown is None or set(shown.counts) <= set(claim.files))
         if claim.commit in held:
             stay[claim.commit] = f"{held[claim.commit]} holds it now"
         elif not whole and not claim.resumed:

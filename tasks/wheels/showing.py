@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from tasks.support import console
 from tasks.wheels.drawing import Drawn
 from tasks.wheels.index import Index
+from tasks.wheels.rolling_back import RollbackPlan
 from tasks.wheels.upload import UploadPlan, UploadReport
-from tasks.wheels.views import Moved, RollbackPlan
+from tasks.wheels.views import Moved
 
 if TYPE_CHECKING:
     from tasks.wheels.adopting import AdoptReport

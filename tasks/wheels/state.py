@@ -83,7 +83,9 @@ class ProjectState:
         try:
             document = _decode(data)
             files = {name: FileRecord(key=name, **row) for name, row in document["files"].items()}
-            return cls(document["project"], document["revision"], files)
+            for record in files.values():
+                _check_types(record)
+            return cls(str(document["project"]), int(document["revision"]), files)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise _unreadable(key, error) from error
 
@@ -169,6 +171,15 @@ def count_variants(records: Iterable[FileRecord]) -> dict[str, int]:
 
 def _row(record: FileRecord) -> dict[str, Any]:
     return {name: value for name in _ROW if (value := getattr(record, name)) is not None}
+
+
+def _check_types(record: FileRecord) -> None:
+    texts = (record.version, record.sha256, record.uploaded, record.commit_time, record.commit_time_from)
+    optional = (record.variant, record.requires_python, record.metadata_sha256, record.yanked)
+    if type(record.size) is not int or not all(type(text) is str for text in texts):
+        raise ValueError(f"{record.key} lacks a fact, or has one of the wrong type")
+    if not all(text is None or type(text) is str for text in optional):
+        raise ValueError(f"{record.key} has a fact of the wrong type")
 
 
 def _revision(row: dict[str, Any]) -> Revision:

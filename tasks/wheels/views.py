@@ -1,4 +1,4 @@
-"""Moving views: the commit's own, ``nightly`` (only forward), releases, and going back to an older revision."""
+"""Moving views: the commit's own, ``nightly`` (only forward) and releases."""
 
 from __future__ import annotations
 
@@ -249,11 +249,11 @@ def _change(index: Index, candidate: Candidate, ancestry: AskAncestry) -> tuple[
 
     after = index.change_view(candidate.view, change)
     if verdict[-1][0] is Outcome.MOVE:
-        _confirm(index, after)
+        confirm(index, after)
     return verdict[-1]
 
 
-def _confirm(index: Index, moved: ViewState) -> None:
+def confirm(index: Index, moved: ViewState) -> None:
     """Take a move back, and raise RemoteChangedError, when a prune began to remove what the view now holds.
 
     The prune looked at the views before this move, or it would have left the files alone.
@@ -264,7 +264,7 @@ def _confirm(index: Index, moved: ViewState) -> None:
     try:
         index.refuse_pruned(revision.commits)
         for project, keys in (revision.files or {}).items():
-            _records(index, project, keys)
+            records_of_keys(index, project, keys)
     except OmniError:
         index.change_view(
             moved.view,
@@ -276,7 +276,7 @@ def _confirm(index: Index, moved: ViewState) -> None:
 def _revision(index: Index, state: ViewState, candidate: Candidate) -> Revision:
     current = state.current
     files = _merged(current, candidate)
-    records = {project: _records(index, project, keys) for project, keys in files.items()}
+    records = {project: records_of_keys(index, project, keys) for project, keys in files.items()}
     return Revision(
         number=(current.number if current else 0) + 1,
         commit=candidate.commit,
@@ -289,7 +289,8 @@ def _revision(index: Index, state: ViewState, candidate: Candidate) -> Revision:
     )
 
 
-def _records(index: Index, project: str, keys: Iterable[str]) -> list[FileRecord]:
+def records_of_keys(index: Index, project: str, keys: Iterable[str]) -> list[FileRecord]:
+    """Return a project's records of these keys, or raise MissingInputError naming the first that is gone."""
     known = index.project(project).state.files
     gone = [key for key in keys if key not in known]
     if gone:
@@ -304,7 +305,7 @@ def _refuse_other_bytes(index: Index, candidate: Candidate, current: Revision | 
     if current is None or not layout.is_release(candidate.view):
         return
     for project, new in candidate.files.items():
-        held = _records(index, project, (current.files or {}).get(project, ()))
+        held = records_of_keys(index, project, (current.files or {}).get(project, ()))
         there = {record.filename: record for record in held}
         for record in new:
             other = there.get(record.filename, record)
@@ -313,84 +314,3 @@ def _refuse_other_bytes(index: Index, candidate: Candidate, current: Revision | 
                     f"{candidate.view} already holds {record.filename} from commit {other.commit} with other bytes",
                     hint=f"{record.commit} built that version again; a release never changes: give it a new version",
                 )
-
-
-@dataclass(frozen=True)
-class RollbackPlan:
-    """A planned return of a view to an older revision."""
-
-    state: ViewState
-    target: Revision
-
-    def actions(self) -> list[tuple[str, str, str]]:
-        """Return (action, key, reason) in the order of execution."""
-        view = self.state.view
-        return [
-            ("change state", layout.view_state(view), f"back to revision {self.target.number}"),
-            ("draw pages", f"{view}/", "when they differ"),
-        ]
-
-
-def plan_rollback(index: Index, view: str, to: int | None) -> RollbackPlan:
-    """Choose the revision to go back to: the given one, else the one before the present.
-
-    Raises MissingInputError when there is none, or when one of its files was pruned.
-    """
-    state = index.view(view).state
-    current = state.current
-    if current is None:
-        raise MissingInputError(f"view {view} was never published in {index.store.url}")
-    if to is None:
-        target = _before(state, current)
-    else:
-        found = [r for r in state.revisions if r.number == to]
-        if not found:
-            known = ", ".join(str(r.number) for r in state.revisions)
-            raise MissingInputError(f"view {view} has no revision {to}", hint=f"it has {known}")
-        target = found[0]
-    for project, keys in (target.files or {}).items():
-        _records(index, project, keys)
-    return RollbackPlan(state, target)
-
-
-def _before(state: ViewState, current: Revision) -> Revision:
-    """Return what the view held before; what was rolled back from, and the same files again, do not count."""
-    target = current
-    while target.files == current.files:
-        place = target.restores or target.number
-        older = [revision for revision in state.revisions if revision.number < place]
-        if not older:
-            raise MissingInputError(f"view {state.view} has no revision before {place}", hint="nothing was changed")
-        target = older[-1]
-    return target
-
-
-def execute_rollback(index: Index, plan: RollbackPlan) -> Moved:
-    """Make the target the view's newest revision again; RemoteChangedError when the view moved since the plan."""
-    planned, target = plan.state, plan.target
-
-    def change(state: ViewState) -> ViewState:
-        current = state.current
-        if current is None or planned.current is None or current.number != planned.current.number:
-            raise RemoteChangedError(f"view {state.view} moved since the plan", hint="look at it, then run this again")
-        restored = Revision(
-            number=current.number + 1,
-            commit=target.commit,
-            commit_time=target.commit_time,
-            commit_time_from=target.commit_time_from,
-            moved=now(),
-            note=f"rollback to {target.number}",
-            counts=target.counts,
-            files=target.files,
-            restores=target.restores or target.number,
-        )
-        index.refuse_pruned(restored.commits)
-        return state.moved_to(restored)
-
-    state = planned
-    if planned.current is not None and planned.current.files != target.files:
-        state = index.change_view(planned.view, change)
-        _confirm(index, state)
-    outcome = Outcome.SAME if state is planned else Outcome.MOVE
-    drawn = draw_view(index, planned.view, sweep=True) + draw_store(index)
-    return Moved(planned.view, outcome, f"revision {target.number}", drawn)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tasks.support.store import open_store
-from tests.factory_index import index_of
+from tests.factory_index import commit, index_of, nightly, rollback
 from tests.faults import broken, every_kill, memory_folder, tree
 from tests.scenarios import SCENARIOS, Scenario
 
@@ -44,3 +44,28 @@ def test_a_kill_at_any_boundary_leaves_a_valid_index_that_a_second_run_completes
         scenario.act(index_of(store))
         assert broken(store) == [], f"killed after {limit} changes, then completed"
         assert tree(store) == wanted, f"killed after {limit} changes, then completed"
+
+
+def test_a_rollback_that_was_stopped_is_completed_and_goes_no_further(folder: Path) -> None:
+    base = index_of(open_store(str(folder / "base")))
+    for number in (1, 2, 3):
+        nightly(base, number)
+
+    def prepare() -> str:
+        shutil.rmtree(folder / "store", ignore_errors=True)
+        shutil.copytree(folder / "base", folder / "store")
+        return (folder / "store").as_uri()
+
+    undisturbed = index_of(open_store(prepare()))
+    rollback(undisturbed, "nightly")
+    wanted = tree(undisturbed.store)
+    reached = []
+    for _limit, store in every_kill(prepare, lambda store: rollback(index_of(store), "nightly")):
+        if tree(store) != wanted:
+            rollback(index_of(store), "nightly")
+        assert tree(store) == wanted
+        current = index_of(store).view("nightly").state.current
+        assert current is not None
+        reached.append(current.commit)
+    assert set(reached) == {commit(2)}
+    assert len(reached) > 3

@@ -12,7 +12,7 @@ import pytest
 from tasks.support.errors import DataError, MissingInputError, OmniError, RemoteChangedError, UsageError
 from tasks.support.source import Ancestry
 from tasks.support.store import open_store
-from tasks.wheels import layout, views
+from tasks.wheels import layout, rolling_back, views
 from tasks.wheels.index import Index
 from tasks.wheels.state import TimeSource
 from tasks.wheels.views import Outcome
@@ -294,10 +294,10 @@ def test_rollback_again_to_the_same_revision_writes_nothing(index: Index) -> Non
 def test_a_rollback_planned_before_a_move_is_refused(index: Index) -> None:
     nightly(index, 1)
     nightly(index, 2)
-    plan = views.plan_rollback(index, "nightly", None)
+    plan = rolling_back.plan_rollback(index, "nightly", None)
     nightly(index, 3)
     with pytest.raises(RemoteChangedError, match="moved since the plan"):
-        views.execute_rollback(index, plan)
+        rolling_back.execute_rollback(index, plan)
     assert held(index, "nightly")[0].startswith(commit(3))
 
 
