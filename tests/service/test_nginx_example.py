@@ -23,7 +23,21 @@ pytestmark = pytest.mark.service
 
 EXAMPLE = Path(__file__).parents[2] / "docs/cdn/nginx.conf.example"
 LATEST = JSON.replace(".v1+", ".latest+")
-ACCEPTS = [None, "", "*/*", "text/*", PIP, UV, BROWSER, HTML, SIMPLE_HTML, JSON, LATEST, f"{JSON};q=1.0", "image/png"]
+ACCEPTS = [
+    None,
+    "",
+    "*/*",
+    "text/*",
+    PIP,
+    UV,
+    BROWSER,
+    HTML,
+    SIMPLE_HTML,
+    JSON,
+    LATEST,
+    f"{JSON};q=1.0, {HTML}",
+    "image/png",
+]
 ACCEPTS += [f"{HTML}, {JSON}", f"{HTML}, {JSON};q=0.9", f"{JSON};q=0.9", "application/*", "application/json"]
 # nginx joins slashes and has no means of writing small letters.
 OWN_WAYS = ("//", "JSON/", "CU130", "SAMPLE")
@@ -164,6 +178,12 @@ def test_what_is_ours_is_nobodys(front: Front) -> None:
             assert ask(front, spelling).status in (400, 404), spelling
 
 
+def test_a_folder_without_a_page_is_nothing(front: Front) -> None:
+    (front.folder / "nightly/bare").mkdir()
+    for path in ("/nightly/bare", "/nightly/bare/"):
+        assert followed(front, path, HTML)[1].status == 404
+
+
 def test_no_line_break_reaches_a_header(front: Front) -> None:
     for path in ("/nightly%0d%0aX-Evil:1/", "/nightly/sample%0aX-Evil:1", "/nightly/a_b%0d%0aX-Evil:1/"):
         for accept in (HTML, JSON):
@@ -173,7 +193,12 @@ def test_no_line_break_reaches_a_header(front: Front) -> None:
 
 
 def test_a_missing_file_is_no_other_spelling(front: Front) -> None:
-    for path in (f"/{commit(1)}/a_b-1.0-py3-none-any.whl", f"/{commit(1)}/a_b-1.0.tar.gz", "/nightly/other/a_b.json"):
+    for path in (
+        f"/{commit(1)}/a_b-1.0-py3-none-any.whl",
+        f"/{commit(1)}/a_b-1.0.tar.gz",
+        "/nightly/other/a_b.json",
+        "/nightly/a_b.html",
+    ):
         assert ask(front, path).status == 404
 
 
