@@ -240,7 +240,8 @@ def _stale(first: Build) -> Build:
 
 def _upload(index: Index, build: Build) -> str:
     report = execute_upload(index, plan_upload(index, build.commit, build.time, build.facts))
-    return f"{len(report.plan.new)} files, {len(report.drawn.written)} pages in {build.commit[:12]}/"
+    files, pages = len(report.plan.missing), len(report.drawn.written)
+    return f"{console.plural(files, 'file')}, {console.plural(pages, 'page')} in {build.commit[:12]}/"
 
 
 def _move(index: Index, build: Build) -> str:
@@ -274,7 +275,7 @@ def _prune(index: Index) -> str:
     report = pruning.execute_prune(index, plan)
     if report.commits != (_made_up("stale"),):
         raise DataError(f"the prune took {', '.join(report.commits) or 'nothing'}, not only the unpublished commit")
-    return f"{len(report.deleted)} objects of {report.commits[0][:12]} deleted"
+    return f"{console.plural(len(report.deleted), 'object')} of {report.commits[0][:12]} deleted"
 
 
 def _roll_back(index: Index, first: Build) -> str:

@@ -70,6 +70,11 @@ def size(count: int) -> str:
     return f"{count / 1000**step:.{1 if step else 0}f} {units[step]}"
 
 
+def plural(number: int, noun: str) -> str:
+    """Return a count with its noun, as people read it."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
     """Print a table; nothing is cut off when stderr is not a terminal."""
     from rich.console import Console

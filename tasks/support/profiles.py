@@ -54,7 +54,8 @@ def permit(profile: Profile, deed: Deed, target: str) -> None:
             hint="only a publishing step sets --profile production (or OMNI_CI_PROFILE=production)",
         )
     if profile is Profile.LOCAL and (deed is Deed.PUBLISH or not target.startswith("file:")):
+        wanted = "--profile ci or --profile production" if deed is Deed.STAGE else "--profile production"
         raise ConfigurationError(
             f"profile local may not {deed.value} outside this machine ({target})",
-            hint="choose --profile ci or --profile production (or set OMNI_CI_PROFILE)",
+            hint=f"choose {wanted} (or set OMNI_CI_PROFILE)",
         )

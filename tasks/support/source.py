@@ -111,7 +111,7 @@ def commit_time(source: Path, commit: str) -> datetime:
     check_commit(commit, "the commit")
     found = git(source, "cat-file", "commit", commit, or_no=True)
     if found.code:
-        raise MissingInputError(f"{source} does not hold commit {commit}", hint="fetch it, or pass --commit-time")
+        raise MissingInputError(f"{source} does not hold commit {commit}", hint="fetch it into that checkout")
     header = found.stdout.partition(b"\n\n")[0]
     stamp = re.search(rb"^committer .*> (-?\d+) [-+]\d+$", header, re.MULTILINE)
     if stamp:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from tasks.support import console, profiles, source
-from tasks.support.errors import DataError, MissingInputError
+from tasks.support.errors import ConfigurationError, DataError, MissingInputError
 from tasks.support.settings import Settings
 from tasks.support.store import open_store
 from tasks.wheels.index import Index, timestamp
@@ -16,13 +16,24 @@ from tasks.wheels.upload import CommitTime
 from tasks.wheels.views import AskAncestry, unknown_ancestry
 
 
-def open_index(settings: Settings, deed: profiles.Deed | None = None) -> Index:
+def open_index(settings: Settings, deed: profiles.Deed | None = None, *, dry_run: bool = False) -> Index:
     """Open the index in the settings' store; a deed is checked against the profile, then named in the first line."""
     store = open_store(settings.store)
     if deed is not None:
-        profiles.permit(settings.profile, deed, store.url)
-        console.say(f"{profiles.promise(settings.profile)} · {store.url}")
+        announce(settings.profile, deed, store.url, dry_run=dry_run)
     return Index(store, settings.wheels)
+
+
+def announce(profile: profiles.Profile, deed: profiles.Deed, target: str, *, dry_run: bool) -> None:
+    """Say what the profile promises; what it forbids is an error, and in a dry run, which only reads, a warning."""
+    try:
+        profiles.permit(profile, deed, target)
+    except ConfigurationError as error:
+        if not dry_run:
+            raise
+        console.warn(f"a real run would be refused: {error.message}; {error.hint}")
+    promise = "dry run: nothing will change" if dry_run else profiles.promise(profile)
+    console.say(f"{promise} · {target}")
 
 
 def find_source(settings: Settings) -> Path | None:
@@ -59,11 +70,15 @@ def choose_files(dist: str | None, files: Sequence[str] | None, checkout: Path |
     Raises DataError when the folder holds none.
     """
     named = [Path(name) for name in files or ()]
+    for path in named:
+        if not path.exists():
+            raise MissingInputError(f"there is no file {path}", hint="correct --wheel")
     folder = Path(dist) if dist is not None else (checkout or Path.cwd()) / "dist"
     if named and dist is None and not sdist:
         return named
     if not folder.is_dir():
-        raise MissingInputError(f"there is no folder {folder}", hint="run invoke wheels.build, or give --wheel FILE")
+        hint = "run invoke wheels.build, or say where the wheels are: --dist DIR, --wheel FILE"
+        raise MissingInputError(f"there is no folder {folder}", hint=hint)
     found = [] if named else sorted(folder.glob("*.whl"))
     if not named and not found:
         raise DataError(f"{folder} holds no wheel", hint="run invoke wheels.build")

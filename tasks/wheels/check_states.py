@@ -57,7 +57,8 @@ def read_states(index: Index, view: str) -> States | Finding:
     revision = read.state.current
     if revision is None:
         raise MissingInputError(
-            f"view {view} was never published in {index.store.url}", hint="publish it: invoke wheels.index VIEW"
+            f"view {view} was never published in {index.store.url}",
+            hint=f"publish it: invoke wheels.index {view} --commit SHA --store {index.store.url}",
         )
     states = States(view, revision, etags={key: read.etag})
     for project in sorted(states.names):

@@ -9,7 +9,7 @@ from tasks.support.task import task
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tasks.wheels.views import Moved
+    from tasks.wheels.views import Move, Moved
 
 _STORE = "wheel store: file:///folder, a folder's path or s3://bucket/prefix"
 _PROFILE = "local, ci or production: what may be changed"
@@ -71,6 +71,7 @@ def build(
         "dist": "folder whose wheels are uploaded; default: dist in the source",
         "wheel": "a wheel to upload; repeatable",
         "sdist": "upload the folder's sdist too",
+        "repair": "look whether published files are there whole, and put again what is not",
         "commit_time": "time of the commit where git does not know it, for example 2026-08-28T03:00:00Z",
         "source": _SOURCE,
         **_CHANGING,
@@ -83,6 +84,7 @@ def upload(
     dist: str | None = None,
     wheel: Sequence[str] | None = None,
     sdist: bool = False,
+    repair: bool = False,
     commit_time: str | None = None,
     source: str | None = None,
     store: str | None = None,
@@ -96,20 +98,22 @@ def upload(
     from tasks.support.source import choose_commit
     from tasks.wheels import begin, showing
     from tasks.wheels.distribution import read_facts
-    from tasks.wheels.upload import execute_upload, plan_upload
+    from tasks.wheels.upload import check_labels, execute_upload, plan_upload
 
     chosen = settings.load(profile=profile, store=store, source=source)
     checkout = begin.find_source(chosen)
     sha = choose_commit(chosen, commit, checkout)
-    index = begin.open_index(chosen, Deed.STAGE)
+    index = begin.open_index(chosen, Deed.STAGE, dry_run=dry_run)
     files = begin.choose_files(dist, wheel, checkout, sdist=sdist)
     facts = [read_facts(file, chosen.wheels.variants) for file in files]
-    plan = plan_upload(index, sha, begin.commit_time(checkout, sha, commit_time), facts)
+    check_labels(sha, facts)
+    time = begin.commit_time(checkout, sha, commit_time)
+    plan = plan_upload(index, sha, time, facts, repair=repair)
     showing.upload_plan(plan)
     if dry_run:
         showing.dry_run(plan.actions(), json=json)
         return
-    with console.progress("uploading", sum(file.facts.size for file in plan.new)) as progress:
+    with console.progress("uploading", sum(file.facts.size for file in plan.missing)) as progress:
         report = execute_upload(index, plan, progress)
     showing.upload_report(index, report, json=json)
 
@@ -133,7 +137,7 @@ def index(
     json: bool = False,
 ) -> None:
     """Move a view of the index to a commit's wheels."""
-    from tasks.support import settings
+    from tasks.support import console, settings
     from tasks.support.profiles import Deed
     from tasks.support.source import choose_commit
     from tasks.wheels import begin, layout, showing
@@ -144,18 +148,21 @@ def index(
     sha = choose_commit(chosen, commit, checkout)
     opened = begin.open_index(chosen)
     names = views_wanted(opened, view, sha, nightly=chosen.switch("NIGHTLY"))
-    begin.open_index(chosen, Deed.STAGE if all(map(layout.is_commit, names)) else Deed.MOVE)
+    begin.open_index(chosen, Deed.STAGE if all(map(layout.is_commit, names)) else Deed.MOVE, dry_run=dry_run)
     ancestry = begin.ask_ancestry(checkout)
     moves = [plan_move(opened, name, sha, ancestry) for name in names]
+    if view == AUTO and layout.NIGHTLY not in names:
+        console.say("nightly was not asked for: NIGHTLY is not 1")
     if dry_run:
         showing.dry_run([action for move in moves for action in move.actions()], json=json)
+        _require_moved(moves, asked=view != AUTO)
         return
     moved = [execute_move(opened, move, ancestry) for move in moves]
     showing.moved(opened, moved, json=json)
     _require_moved(moved, asked=view != AUTO)
 
 
-def _require_moved(moved: Sequence[Moved], *, asked: bool) -> None:
+def _require_moved(moved: Sequence[Move | Moved], *, asked: bool) -> None:
     from tasks.support.errors import RemoteChangedError
     from tasks.wheels.views import Outcome
 
@@ -177,7 +184,7 @@ def redraw(
     from tasks.wheels import begin, showing
     from tasks.wheels.redrawing import plan_redraw, redraw_all
 
-    opened = begin.open_index(settings.load(profile=profile, store=store), Deed.MOVE)
+    opened = begin.open_index(settings.load(profile=profile, store=store), Deed.MOVE, dry_run=dry_run)
     if dry_run:
         showing.dry_run(plan_redraw(opened), json=json)
         return
@@ -246,7 +253,7 @@ def prune(
     from tasks.wheels import begin, pruning, showing
 
     chosen = settings.load(profile=profile, store=store)
-    opened = begin.open_index(chosen, Deed.CLEAN)
+    opened = begin.open_index(chosen, Deed.CLEAN, dry_run=dry_run)
     rules = chosen.wheels
     plan = pruning.plan_prune(
         opened,
@@ -295,7 +302,7 @@ def yank(
     request = yanking.request(
         project or chosen.wheels.project, version, commit=commit, files=tuple(file or ()), reason=reason, undo=undo
     )
-    opened = begin.open_index(chosen, Deed.MOVE)
+    opened = begin.open_index(chosen, Deed.MOVE, dry_run=dry_run)
     plan = yanking.plan_yank(opened, request)
     if dry_run:
         showing.dry_run(plan.actions(), json=json)
@@ -322,7 +329,7 @@ def rollback(
     chosen = settings.load(profile=profile, store=store)
     number = None if to is None else arguments.parse_count(to, "--to", least=1)
     name = layout.check_moving_view(view)
-    opened = begin.open_index(chosen, Deed.MOVE)
+    opened = begin.open_index(chosen, Deed.MOVE, dry_run=dry_run)
     plan = plan_rollback(opened, name, number)
     showing.revisions(plan)
     if dry_run:
@@ -360,7 +367,7 @@ def adopt(
     chosen = settings.load(profile=profile, store=store, source=source)
     checkout = begin.find_source(chosen)
     commits = [layout.check_commit(sha) for sha in commit or ()]
-    opened = begin.open_index(chosen, Deed.MOVE)
+    opened = begin.open_index(chosen, Deed.MOVE, dry_run=dry_run)
     plan = adopting.plan_adopt(opened, commits, sdists=sdist)
     if dry_run:
         showing.dry_run(plan.actions(), json=json)

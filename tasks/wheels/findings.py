@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 REDRAW = "invoke wheels.redraw"
-RESTORE = "restore that object from the bucket's version history, or run invoke wheels.adopt"
-LOST = "restore that object from the bucket's version history; wheels.rollback helps users of a moving view meanwhile"
+RESTORE = "restore that object from the bucket's version history, else delete it and run invoke wheels.adopt"
+LOST = "upload the same file again (invoke wheels.upload --repair), or restore it from the bucket's version history"
 ROLLBACK = "roll the view back to a revision whose files are all there: invoke wheels.rollback VIEW --to NUMBER"
 UPLOAD = "run invoke wheels.upload for this commit again"
 

@@ -27,7 +27,7 @@ from tasks.wheels import begin, layout, showing, twine_calls
 from tasks.wheels.distribution import parse_filename
 from tasks.wheels.index import Index
 from tasks.wheels.published import Service, find_service, read_published
-from tasks.wheels.pypi_plan import PublishPlan, parse_release, plan_publish
+from tasks.wheels.pypi_plan import PublishPlan, choose_records, parse_release, plan_publish
 from tasks.wheels.state import FileRecord
 
 TOKEN = "PYPI_TOKEN"  # noqa: S105 - the variable's name
@@ -228,11 +228,14 @@ def run_command(
     wanted = parse_release(version)
     chosen = settings.load(profile=profile, store=store)
     service = find_service(chosen)
-    profiles.permit(chosen.profile, profiles.Deed.PUBLISH, service.name)
+    begin.announce(chosen.profile, profiles.Deed.PUBLISH, service.name, dry_run=dry_run)
     index = begin.open_index(chosen)
-    console.say(f"{profiles.promise(chosen.profile)} · {index.store.url} -> {service.name}")
     if commit is not None:
         layout.check_commit(commit)
+    # What can be refused here is refused before anybody else is asked.
+    choose_records(index, version, commit, sdist=sdist)
+    if not dry_run:
+        read_token(chosen, service.name)
     published = read_published(service, canonicalize_name(chosen.wheels.project), wanted)
     plan = plan_publish(index, version, commit, published, sdist=sdist)
     _show_plan(plan)

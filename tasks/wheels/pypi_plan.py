@@ -75,6 +75,14 @@ def plan_publish(
     MissingInputError when its wheel (or, with ``sdist``, its sdist) is not there, DataError when a file is yanked,
     when two commits built it with other bytes, or when the index has it with other bytes.
     """
+    chosen = choose_records(index, version, commit, sdist=sdist)
+    files = tuple(PlannedFile(record, _compare(record, published)) for record in chosen)
+    project = canonicalize_name(index.rules.project)
+    return PublishPlan(project, parse_release(version), chosen[0].commit, files, published.index)
+
+
+def choose_records(index: Index, version: str, commit: str | None, *, sdist: bool) -> list[FileRecord]:
+    """Return the files of exactly this version in the order of their upload; raises as ``plan_publish`` says."""
     wanted = parse_release(version)
     project = canonicalize_name(index.rules.project)
     state = index.project(project).state
@@ -92,9 +100,7 @@ def plan_publish(
             raise _missing(kind, project, wanted, where, there)
     _refuse_yanked(chosen)
     # The sdist comes last: alone, it would make installers build what a wheel is about to offer.
-    chosen.sort(key=lambda record: (_kind(record) is Kind.SDIST, record.filename))
-    files = tuple(PlannedFile(record, _compare(record, published)) for record in chosen)
-    return PublishPlan(project, wanted, chosen[0].commit, files, published.index)
+    return sorted(chosen, key=lambda record: (_kind(record) is Kind.SDIST, record.filename))
 
 
 def _kind(record: FileRecord) -> Kind:

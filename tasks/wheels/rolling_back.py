@@ -64,7 +64,10 @@ def revision_before(state: ViewState) -> Revision:
         place = target.restores or target.number
         older = [revision for revision in state.revisions if revision.number < place]
         if not older:
-            raise MissingInputError(f"view {state.view} has no revision before {place}", hint="nothing was changed")
+            known = ", ".join(str(revision.number) for revision in state.revisions)
+            raise MissingInputError(
+                f"view {state.view} has no revision before {place}", hint=f"it has {known}: choose one with --to"
+            )
         target = older[-1]
     return target
 

@@ -25,7 +25,7 @@ def dry_run(actions: Sequence[Action], *, json: bool) -> None:
     """Show a plan's actions in their order."""
     if actions:
         console.table(("action", "what", "why"), actions)
-    console.say(f"dry run: {_plural(len(actions), 'action')}, nothing was changed")
+    console.say(f"dry run: {console.plural(len(actions), 'action')}, nothing was changed")
     if json:
         names = ("action", "what", "why")
         console.emit_json({"dry_run": True, "actions": [dict(zip(names, row, strict=True)) for row in actions]})
@@ -45,9 +45,8 @@ def build_result(result: BuildResult, *, json: bool) -> None:
         for fact in result.facts
     ]
     console.table(("file", "size", "variant", "digest"), rows)
-    console.say(
-        f"{_plural(len(rows), 'file')} in {result.plan.dist}, built in {result.seconds:.1f} s · log: {result.log}"
-    )
+    made = f"{console.plural(len(rows), 'file')} in {result.plan.dist}, built in {result.seconds:.1f} s"
+    console.say(f"{made} · log: {result.log}")
     if json:
         console.emit_json(result.as_json())
 
@@ -72,9 +71,9 @@ def upload_plan(plan: UploadPlan) -> None:
 
 def upload_report(index: Index, report: UploadReport, *, json: bool) -> None:
     """Show what an upload did and where to look."""
-    new = len(report.plan.new)
+    new = len(report.plan.missing)
     if new or report.drawn.written:
-        files = f"{_plural(new, 'file')} uploaded, {_plural(len(report.drawn.written), 'page')} drawn"
+        files = f"{console.plural(new, 'file')} uploaded, {console.plural(len(report.drawn.written), 'page')} drawn"
         console.say(f"{files} · {index.store.url}/{report.plan.commit}/")
     else:
         console.say("nothing to do: every file and page is there")
@@ -87,7 +86,7 @@ def upload_report(index: Index, report: UploadReport, *, json: bool) -> None:
                         "key": file.key,
                         "sha256": file.facts.sha256,
                         "size": file.facts.size,
-                        "new": file in report.plan.new,
+                        "new": file in report.plan.missing,
                     }
                     for file in report.plan.files
                 ],
@@ -140,8 +139,8 @@ def findings(report: CheckReport, *, json: bool) -> None:
     rows = [(found.severity.value, found.key, found.what, found.hint or "") for found in report.findings]
     if rows:
         console.table(("severity", "where", "what", "what to do"), rows)
-    looked = f"{_plural(report.pages, 'page')} and {_plural(report.files, 'file')} looked at"
-    console.say(f"{report.view}: {_plural(len(rows), 'finding')}, {looked}")
+    looked = f"{console.plural(report.pages, 'page')} and {console.plural(report.files, 'file')} looked at"
+    console.say(f"{report.view}: {console.plural(len(rows), 'finding')}, {looked}")
     if json:
         names = ("severity", "key", "what", "hint")
         console.emit_json({"view": report.view, "findings": [dict(zip(names, row, strict=True)) for row in rows]})
@@ -156,10 +155,8 @@ def prune_plan(plan: PrunePlan) -> None:
 def prune_report(report: PruneReport, *, json: bool) -> None:
     """Show what a prune deleted."""
     if report.commits:
-        deleted = _plural(len(report.deleted), "object")
-        console.say(
-            f"{_plural(len(report.commits), 'commit')} pruned, {deleted} deleted, {console.size(report.freed)} freed"
-        )
+        commits, deleted = console.plural(len(report.commits), "commit"), console.plural(len(report.deleted), "object")
+        console.say(f"{commits} pruned, {deleted} deleted, {console.size(report.freed)} freed")
     else:
         console.say("nothing to do: every commit is needed or young")
     for commit, reason in report.kept:
@@ -171,7 +168,8 @@ def prune_report(report: PruneReport, *, json: bool) -> None:
 
 def adopted(report: AdoptReport, *, json: bool) -> None:
     """Show what was taken over; the caller raises for what was refused."""
-    console.say(f"{_plural(len(report.adopted), 'file')} adopted, {_plural(len(report.known), 'file')} known before")
+    known = console.plural(len(report.known), "file")
+    console.say(f"{console.plural(len(report.adopted), 'file')} adopted, {known} known before")
     for key, reason in report.refused:
         console.warn(f"{key}: {reason}")
     if json:
@@ -192,7 +190,3 @@ def _pages(result: Drawn) -> str:
 def _moment(stamp: str) -> str:
     """Return a recorded moment to the second."""
     return f"{stamp[:10]} {stamp[11:19]} UTC"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

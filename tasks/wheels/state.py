@@ -204,5 +204,6 @@ def _decode(data: bytes) -> Any:
 def _unreadable(key: str, error: Exception) -> DataError:
     return DataError(
         f"cannot read the state {key}: {type(error).__name__}: {error}",
-        hint="nothing was changed; restore that object from the bucket's version history, or run wheels.adopt",
+        hint="nothing was changed; restore that object from the bucket's version history, "
+        "else delete it and run wheels.adopt",
     )

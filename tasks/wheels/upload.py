@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+
+from packaging.version import Version
 
 from tasks.support.errors import DataError, RemoteChangedError, UsageError
 from tasks.support.store import ABSENT, ConditionFailedError, Progress
@@ -33,6 +36,7 @@ class Standing(Enum):
 
     NEW = "new"
     PUBLISHED = "already there, same bytes"
+    LOST = "recorded, but not there whole: put again"
 
 
 @dataclass(frozen=True)
@@ -59,16 +63,18 @@ class UploadPlan:
     warnings: tuple[str, ...]
 
     @property
-    def new(self) -> tuple[FilePlan, ...]:
-        """Return the files that the store does not have yet."""
-        return tuple(plan for plan in self.files if plan.standing is Standing.NEW)
+    def missing(self) -> tuple[FilePlan, ...]:
+        """Return the files that the store does not have, or not whole."""
+        return tuple(plan for plan in self.files if plan.standing is not Standing.PUBLISHED)
 
     def actions(self) -> list[tuple[str, str, str]]:
         """Return (action, key, reason) in the order of execution."""
-        rows = [(f"put {plan.facts.kind.value}", plan.key, plan.standing.value) for plan in self.new]
-        rows += [("put metadata", key, "core metadata (PEP 658)") for plan in self.new if (key := plan.metadata_key)]
+        rows = [(f"put {file.facts.kind.value}", file.key, file.standing.value) for file in self.missing]
+        rows += [
+            ("put metadata", key, "core metadata (PEP 658)") for plan in self.missing if (key := plan.metadata_key)
+        ]
         projects = sorted({plan.facts.project for plan in self.files})
-        if self.new:
+        if self.missing:
             rows += [("change state", layout.project_state(project), "record the files") for project in projects]
             rows.append(("change state", layout.view_state(self.commit), "the commit's view"))
         rows += [("draw pages", f"{self.commit}/{project}/", "when they differ") for project in projects]
@@ -85,11 +91,14 @@ class UploadReport:
     drawn: Drawn
 
 
-def plan_upload(index: Index, commit: str, time: CommitTime | None, facts: Sequence[Facts]) -> UploadPlan:
+def plan_upload(
+    index: Index, commit: str, time: CommitTime | None, facts: Sequence[Facts], *, repair: bool = False
+) -> UploadPlan:
     """Compare the files with the state and plan the upload; nothing is written.
 
-    ``time`` None means the time of the upload itself. Raises DataError when a published file has other bytes,
-    when two given files have one name, or when a project's name collides with a folder of the index.
+    ``time`` None means the time of the upload itself. What the state records is taken to be there; ``repair`` asks
+    the store for each such file, and plans to put again what is gone or cut. Raises DataError when a published file
+    has other bytes, when two given files have one name, or when a project's name collides with a folder of the index.
     """
     layout.check_commit(commit)
     if not facts:
@@ -99,7 +108,7 @@ def plan_upload(index: Index, commit: str, time: CommitTime | None, facts: Seque
     for project in sorted({fact.project for fact in facts}):
         layout.check_project_name(project, index.rules.variants)
         state = index.project(project).state
-        files += [_plan_file(state, commit, fact) for fact in facts if fact.project == project]
+        files += [_plan_file(index, state, commit, fact, repair=repair) for fact in facts if fact.project == project]
         check_variants(index, state, commit, [plan.facts for plan in files if plan.facts.project == project])
     warnings = tuple(warning for fact in facts for warning in fact.warnings)
     return UploadPlan(commit, time or _first_time(index, commit), tuple(files), warnings)
@@ -113,6 +122,18 @@ def _first_time(index: Index, commit: str) -> CommitTime:
     return CommitTime(now(), TimeSource.UPLOAD)
 
 
+def check_labels(commit: str, facts: Iterable[Facts]) -> None:
+    """Refuse a file whose version names another commit, as setuptools_scm's ``+g<hash>`` does; DataError."""
+    for fact in facts:
+        for label in (Version(fact.version).local or "").split("."):
+            named = re.fullmatch(r"g([0-9a-f]{7,40})", label)
+            if named and not commit.startswith(named[1]):
+                raise DataError(
+                    f"{fact.filename} was built from commit {named[1]}, not from {commit}",
+                    hint="pass the commit that it was built from, or build this one",
+                )
+
+
 def _refuse_duplicates(facts: Sequence[Facts]) -> None:
     by_name: dict[str, Facts] = {}
     for fact in facts:
@@ -121,14 +142,25 @@ def _refuse_duplicates(facts: Sequence[Facts]) -> None:
             raise DataError(f"two files have the name {fact.filename}: {other.path} and {fact.path}")
 
 
-def _plan_file(state: ProjectState, commit: str, fact: Facts) -> FilePlan:
+def _plan_file(index: Index, state: ProjectState, commit: str, fact: Facts, *, repair: bool) -> FilePlan:
     key = layout.distribution(commit, fact.filename)
     known = state.files.get(key)
     if known is None:
         return FilePlan(fact, key, Standing.NEW)
     if known.sha256 != fact.sha256:
         raise _other_bytes(key, known.sha256, fact)
-    return FilePlan(fact, key, Standing.PUBLISHED)
+    published = FilePlan(fact, key, Standing.PUBLISHED)
+    lost = repair and not _is_whole(index, published)
+    return FilePlan(fact, key, Standing.LOST) if lost else published
+
+
+def _is_whole(index: Index, file: FilePlan) -> bool:
+    """Say whether a recorded file's object and sidecar are there; the object's bytes are not read."""
+    stored = index.store.head(file.key)
+    if stored is None or stored.size != file.facts.size:
+        return False
+    sidecar = index.store.get(file.metadata_key) if file.metadata_key else None
+    return file.metadata_key is None or (sidecar is not None and sidecar.data == file.facts.metadata)
 
 
 def _other_bytes(key: str, published: str, fact: Facts) -> DataError:
@@ -170,11 +202,11 @@ def execute_upload(index: Index, plan: UploadPlan, progress: Progress | None = N
     """
     index.refuse_pruned([plan.commit])
     with ThreadPoolExecutor(PARALLEL) as pool:
-        done = pool.map(partial(_put_file, index, progress), plan.new)
+        done = pool.map(partial(_put_file, index, progress), plan.missing)
         uploaded = [key for keys in done for key in keys]
     projects = sorted({file.facts.project for file in plan.files})
     for project in projects:
-        chosen = [file.facts for file in plan.new if file.facts.project == project]
+        chosen = [file.facts for file in plan.missing if file.facts.project == project]
         added = [make_record(plan.commit, plan.time, facts, now()) for facts in chosen]
         record_files(index, project, added)
     show_commit(index, plan.commit, projects)
@@ -193,8 +225,11 @@ def _check_recorded(index: Index, plan: UploadPlan, projects: Iterable[str]) -> 
 def _put_file(index: Index, progress: Progress | None, file: FilePlan) -> list[str]:
     put = []
     headers = layout.headers_for(file.key)
+    old = index.store.head(file.key) if file.standing is Standing.LOST else None
+    cut = old is not None and old.size != file.facts.size
+    expected = old.etag if old is not None and cut else ABSENT
     try:
-        index.store.put_file(file.key, file.facts.path, headers, expected=ABSENT, progress=progress)
+        index.store.put_file(file.key, file.facts.path, headers, expected=expected, progress=progress)
         put.append(file.key)
     except ConditionFailedError:
         # Left by an upload that was stopped before it could record the file, or by one that runs now.

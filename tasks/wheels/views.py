@@ -33,7 +33,7 @@ class Outcome(Enum):
 
     MOVE = "moved"
     SAME = "already there"
-    KEPT = "kept: it is newer"
+    KEPT = "kept"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def commit_records(index: Index, commit: str) -> dict[str, tuple[FileRecord, ...
     if revision is None:
         raise MissingInputError(
             f"no wheels were uploaded for commit {commit} to {index.store.url}",
-            hint=f"invoke wheels.upload --commit {commit}",
+            hint=f"invoke wheels.upload --commit {commit} --store {index.store.url}",
         )
     found = {project: revision.records_of(index.project(project).state) for project in sorted(revision.counts)}
     return {project: tuple(records) for project, records in found.items() if records}
@@ -177,7 +177,22 @@ def judge(state: ViewState, candidate: Candidate, ancestry: AskAncestry) -> tupl
         if _same_files(current, candidate, new_files):
             return Outcome.SAME, "same files"
         return Outcome.MOVE, "more files" if current.commit == candidate.commit else f"adds commit {candidate.commit}"
+    back = _rolled_back_from(state, candidate.commit)
+    if back is not None:
+        return Outcome.KEPT, f"{candidate.commit} was rolled back; wheels.rollback --to {back} brings it back"
     return _nightly_order(current, candidate, ancestry)
+
+
+def _rolled_back_from(state: ViewState, commit: str) -> int | None:
+    """Return the newest revision of a commit that the present rollback passed over, or None.
+
+    A job that is retried after somebody took its nightly back must not bring it again.
+    """
+    current = state.revisions[-1]
+    if current.restores is None:
+        return None
+    passed = [revision.number for revision in state.revisions if revision.commit == commit]
+    return max((number for number in passed if number > current.restores), default=None)
 
 
 def _nightly_order(current: Revision, candidate: Candidate, ancestry: AskAncestry) -> tuple[Outcome, str]:

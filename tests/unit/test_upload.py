@@ -12,7 +12,7 @@ from tasks.wheels import layout
 from tasks.wheels.distribution import read_facts
 from tasks.wheels.index import Index
 from tasks.wheels.state import ProjectState, TimeSource
-from tasks.wheels.upload import CommitTime, Standing, UploadPlan, best_time, execute_upload, plan_upload
+from tasks.wheels.upload import CommitTime, Standing, UploadPlan, best_time, check_labels, execute_upload, plan_upload
 from tests.factory_index import RULES, commit, held, index_of, time_of, upload
 from tests.faults import Counting, Meddling, broken, tree
 from tests.wheel_factory import make_sdist, make_wheel
@@ -87,7 +87,7 @@ def test_other_bytes_under_a_published_name_are_refused_before_anything_is_writt
         planned(index, new, other)
     assert log(index).changes == []
     assert tree(index.store) == before
-    assert planned(index, other, number=2).new
+    assert planned(index, other, number=2).missing
 
 
 def test_other_bytes_that_a_killed_upload_left_unrecorded_are_refused(index: Index, tmp_path: Path) -> None:
@@ -210,3 +210,47 @@ def test_a_commits_time_is_gits_else_the_given_else_the_first_uploads(
         upload(index, 1, ("sample", f"1.{number}"), time=time)
     assert best_time(index.project("sample").state.files.values()) == best
     assert best_time([]) is None
+
+
+@pytest.mark.parametrize("ending", ["", ".metadata"])
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_a_published_file_that_is_not_there_whole_is_put_again_when_asked(
+    index: Index, tmp_path: Path, damage: str, ending: str
+) -> None:
+    wheel = make_wheel(tmp_path)
+    upload = planned(index, wheel)
+    execute_upload(index, upload)
+    before = tree(index.store)
+    key = f"{commit(1)}/{wheel.name}{ending}"
+    index.store.delete(key)
+    if damage == "cut":
+        index.store.put(key, b"PK", layout.headers_for(key), expected=None)
+
+    assert planned(index, wheel).missing == ()
+    facts = [read_facts(wheel, index.rules.variants)]
+    repair = plan_upload(index, commit(1), None, facts, repair=True)
+    assert [file.standing for file in repair.files] == [Standing.LOST]
+    execute_upload(index, repair)
+    assert tree(index.store) == before
+    again = plan_upload(index, commit(1), None, facts, repair=True)
+    assert [file.standing for file in again.files] == [Standing.PUBLISHED]
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"),
+    [
+        ("1.0", True),
+        ("1.0.dev3+g1000000", True),
+        ("1.0.dev3+g1000000.rocm", True),
+        ("1.0.dev3+g2000000", False),
+        ("1.0.dev3+g2000000.d20260101.rocm", False),
+        ("1.0+gpu", True),
+    ],
+)
+def test_a_version_that_names_another_commit_is_refused(tmp_path: Path, version: str, fits: bool) -> None:
+    facts = [read_facts(make_wheel(tmp_path, version=version), ())]
+    if fits:
+        check_labels(commit(1), facts)
+    else:
+        with pytest.raises(DataError, match="was built from commit 2000000"):
+            check_labels(commit(1), facts)

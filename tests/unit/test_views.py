@@ -269,11 +269,15 @@ def test_rollback_to_a_revision_and_forward_again(index: Index) -> None:
         rollback(index, "nightly", 99)
 
 
-def test_after_a_rollback_the_next_newer_nightly_moves_and_the_bad_one_may_too(index: Index) -> None:
+def test_after_a_rollback_the_next_newer_nightly_moves_and_the_bad_one_does_not(index: Index) -> None:
     nightly(index, 1)
     nightly(index, 2)
     rollback(index, "nightly")
-    assert move(index, "nightly", 2).outcome is Outcome.MOVE
+    kept = move(index, "nightly", 2)
+    assert kept.outcome is Outcome.KEPT
+    assert "wheels.rollback --to 2 brings it back" in kept.reason
+    rollback(index, "nightly", 2)
+    assert held(index, "nightly")[0].startswith(commit(2))
     rollback(index, "nightly")
     assert held(index, "nightly")[0].startswith(commit(1))
     nightly(index, 3)
