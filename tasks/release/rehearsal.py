@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -123,6 +124,8 @@ def run(settings: Settings, request: Request) -> Report:
     with _new_folder() as folder:
         rehearsed = _Run(settings, request, folder)
         _nightly(rehearsed)
+        # Environments and caches of the clients are large, and a failed run has shown what they said.
+        shutil.rmtree(folder / "clients")
     return Report(tuple(rehearsed.steps), folder)
 
 
@@ -131,7 +134,7 @@ def show(report: Report, *, json: bool) -> None:
     rows = [(step.name, step.result, f"{step.seconds:.1f} s") for step in report.steps]
     console.table(("step", "result", "time"), rows)
     console.say(f"look: {report.store / layout.BROWSE}")
-    console.say(f"serve: invoke wheels.serve --store {report.store}")
+    console.say(f"serve: {sys.argv[0]} -r {CHECKOUT} wheels.serve --store {report.store}")
     if json:
         steps = [{"step": step.name, "result": step.result, "seconds": round(step.seconds, 3)} for step in report.steps]
         console.emit_json({"folder": str(report.folder), "store": report.store.as_uri(), "steps": steps})
@@ -155,7 +158,12 @@ def _nightly(run: _Run) -> None:
     run.step("check nightly", lambda: _check(index))
     with serve(index.store) as server:
         _ask_clients(run, server.url, "first", first)
-        run.step("build the second nightly", lambda: build(2))
+        again = (
+            "build the second nightly"
+            if run.request.source is None
+            else "let the same wheels stand for a second nightly"
+        )
+        run.step(again, lambda: build(2))
         second = builds[1]
         run.step("upload it", lambda: _upload(index, second))
         run.step("move nightly", lambda: _move(index, second))

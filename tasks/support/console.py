@@ -76,25 +76,41 @@ def plural(number: int, noun: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
-    """Print a table; nothing is cut off when stderr is not a terminal."""
+    """Print a table; on a terminal that is too narrow for it, each row as a block of lines.
+
+    Nothing is cut off or broken inside a word, so that names and digests can be copied.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(stderr=True, width=None if sys.stderr.isatty() else 1000, highlight=False)
+    wide = Console(stderr=True, width=10_000, highlight=False)
     grid = Table(
         title=Text(mask(title)) if title else None, title_justify="left", box=None, pad_edge=False, header_style="bold"
     )
     for column in columns:
-        grid.add_column(column, overflow="fold")
+        grid.add_column(column, no_wrap=True)
     for row in rows:
         grid.add_row(*(Text(mask(cell)) for cell in row))
-    if sys.stderr.isatty():
-        console.print(grid)
-        return
-    with console.capture() as captured:
-        console.print(grid)
-    say("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    with wide.capture() as captured:
+        wide.print(grid)
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    if sys.stderr.isatty() and wide.measure(grid).maximum > Console(stderr=True).width:
+        _blocks(columns, rows, title)
+    else:
+        say("\n".join(lines))
+
+
+def _blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None) -> None:
+    if title:
+        say(title)
+    label = max(map(len, columns))
+    for number, row in enumerate(rows):
+        if number:
+            say()
+        for column, cell in zip(columns, row, strict=True):
+            if cell:
+                say(f"{column:>{label}}  {cell}")
 
 
 @contextmanager

@@ -214,7 +214,8 @@ def run_build(plan: BuildPlan, patterns: tuple[str, ...], *, logs: Path = LOGS) 
             raise RemoteChangedError(f"{plan.source} is no longer at {plan.commit}", hint="run this again")
         copy = make_copy(plan.source, plan.kind, plan.commit, work / "source", plan.epoch)
         environment = build_environment(inherited_environment(), plan, work)
-        with busy(f"building for {plan.device} (log: {log})"):
+        say(f"log: {log}")
+        with busy(f"building for {plan.device}"):
             _run_backend(copy, work, environment, log)
         facts = read_built(work / "out", plan.device, plan.epoch, patterns)
         check_files([item.path for item in facts], work / "out")

@@ -304,6 +304,7 @@ def yank(
     )
     opened = begin.open_index(chosen, Deed.MOVE, dry_run=dry_run)
     plan = yanking.plan_yank(opened, request)
+    showing.yank_plan(plan)
     if dry_run:
         showing.dry_run(plan.actions(), json=json)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 import sys
@@ -83,11 +84,16 @@ def serve(store: ObjectStore, *, host: str = "127.0.0.1", port: int = 0, log: bo
 
 
 def serve_forever(store: ObjectStore, *, port: int = 0, log: bool = False) -> None:
-    """Serve a store until KeyboardInterrupt, and say where."""
+    """Serve a store until Ctrl-C, its ordinary end, and say where."""
     with serve(store, port=port, log=log) as server:
         console.say(f"serving {store.url} on {server.url}/ · Ctrl-C stops it")
-        console.say(f"  pip install --index-url {server.url}/{layout.NIGHTLY}/ PROJECT")
-        server.wait()
+        if store.head(layout.view_state(layout.NIGHTLY)) is None:
+            console.say("  there is no nightly here yet; a commit's own view is at /<commit>/")
+        else:
+            console.say(f"  pip install --no-deps --pre --index-url {server.url}/{layout.NIGHTLY}/ NAME")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.wait()
+        console.say("stopped")
 
 
 def _is_loopback(host: str) -> bool:

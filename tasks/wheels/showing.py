@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tasks.wheels.building import BuildPlan, BuildResult
     from tasks.wheels.checking import CheckReport
     from tasks.wheels.pruning import PrunePlan, PruneReport
+    from tasks.wheels.yanking import YankPlan
 
 Action = tuple[str, str, str]
 
@@ -132,6 +133,17 @@ def revisions(plan: RollbackPlan) -> None:
         files = sum(sum(counts.values()) for counts in revision.counts.values())
         rows.append((mark, str(revision.number), _moment(revision.moved), revision.commit, str(files), revision.note))
     console.table(("", "revision", "moved", "commit", "files", "note"), rows)
+
+
+def yank_plan(plan: YankPlan) -> None:
+    """Show which files a yank is about and what becomes of each."""
+    reason = plan.request.reason
+    verdict = "no longer yanked" if reason is None else f"yanked: {reason}" if reason else "yanked"
+    rows = [
+        (record.filename, record.commit, verdict if record in plan.changed else f"already {verdict}")
+        for record in plan.found
+    ]
+    console.table(("file", "commit", "becomes"), rows)
 
 
 def findings(report: CheckReport, *, json: bool) -> None:

@@ -81,7 +81,9 @@ def plan_yank(index: Index, wanted: YankRequest) -> YankPlan:
     if missing or not found:
         what = missing[0] if missing else f"{wanted.project} {wanted.version}"
         where = f" of commit {wanted.commit}" if wanted.commit else ""
-        raise MissingInputError(f"no file {what}{where} in {index.store.url}", hint="nothing was changed")
+        there = sorted({record.version for record in index.project(wanted.project).state.files.values()})
+        hint = f"there are {', '.join(there[-10:])}" if there else "nothing of that project was ever uploaded there"
+        raise MissingInputError(f"no file {what}{where} in {index.store.url}", hint=hint)
     changed = tuple(record for record in found if record.yanked != wanted.reason)
     return YankPlan(wanted, tuple(found), changed, tuple(_views_with(index, wanted.project, found)))
 
