@@ -40,28 +40,24 @@ class Index:
 
     store: ObjectStore
     rules: WheelSettings = field(repr=False)
-    _decoded: dict[str, tuple[bytes, ProjectState]] = field(default_factory=dict, repr=False, compare=False)
+    _last: dict[str, Read[ProjectState]] = field(default_factory=dict, repr=False, compare=False)
 
     def project(self, name: str) -> Read[ProjectState]:
         """Read a project's state; a project that was never published reads as empty."""
         key = layout.project_state(name)
+        # One upload reads its project's state several times, nearly always the same; parsing it is the cost.
+        known = self._last.get(key)
+        if known is not None and self.still_current(key, known.etag):
+            return known
         blob = self.store.get(key)
         if blob is None:
             return Read(ProjectState(name), ABSENT)
-        return Read(self._decode(key, blob.data), blob.etag)
+        return self._remember(key, Read(ProjectState.decode(blob.data, key), blob.etag))
 
-    def _decode(self, key: str, data: bytes) -> ProjectState:
-        # One upload reads its project's state several times, nearly always the same bytes; parsing them is the cost.
-        known = self._decoded.get(key)
-        if known is not None and known[0] == data:
-            return known[1]
-        state = ProjectState.decode(data, key)
-        self._remember(key, data, state)
-        return state
-
-    def _remember(self, key: str, data: bytes, state: ProjectState) -> None:
-        self._decoded.clear()
-        self._decoded[key] = (data, state)
+    def _remember(self, key: str, read: Read[ProjectState]) -> Read[ProjectState]:
+        self._last.clear()
+        self._last[key] = read
+        return read
 
     def view(self, name: str) -> Read[ViewState]:
         """Read a view's state; a view that was never published reads as empty."""
@@ -107,9 +103,9 @@ class Index:
             read = self.project(name)
             changed = change(read.state)
             if changed is not read.state:
-                key, data = layout.project_state(name), changed.encode()
-                self._write(key, data, read.etag)
-                self._remember(key, data, changed)
+                key = layout.project_state(name)
+                etag = self._write(key, changed.encode(), read.etag)
+                self._remember(key, Read(changed, etag))
             return changed
 
         return redo_on_conflict(attempt, what=f"state of project {name}")
@@ -126,8 +122,8 @@ class Index:
 
         return redo_on_conflict(attempt, what=f"state of view {name}")
 
-    def _write(self, key: str, data: bytes, expected: Expected) -> None:
-        self.store.put(key, data, layout.headers_for(key), expected=expected)
+    def _write(self, key: str, data: bytes, expected: Expected) -> str:
+        return self.store.put(key, data, layout.headers_for(key), expected=expected)
 
     def write_page(self, key: str, data: bytes, old: Blob | None) -> bool:
         """Write a page unless it already has these bytes; ConditionFailedError when it is no longer ``old``."""

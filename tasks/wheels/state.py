@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
+from json.encoder import encode_basestring as _text
 from typing import Any
 
 from tasks.support.errors import DataError, MissingInputError
@@ -56,7 +57,6 @@ class FileRecord:
 
 
 _ROW_START = re.compile(r'\},"(?=\w)')
-_ROW = tuple(name for name in FileRecord.__slots__ if name != "key")
 
 
 @dataclass(frozen=True)
@@ -74,17 +74,16 @@ class ProjectState:
 
     def encode(self) -> bytes:
         """Return the document's bytes: deterministic, one file a line."""
-        head = {"format": FORMAT, "project": self.project, "revision": self.revision}
-        return _encode(head, "files", {key: _row(record) for key, record in self.files.items()})
+        rows = ",\n".join([_row(self.files[key]) for key in sorted(self.files)])
+        rest = f'"format":{FORMAT},"project":{_text(self.project)},"revision":{self.revision}'
+        return f'{{"files":{{{rows}}},\n{rest}}}\n'.encode()
 
     @classmethod
     def decode(cls, data: bytes, key: str) -> ProjectState:
         """Read a document, or raise DataError naming its key."""
         try:
             document = _decode(data)
-            files = {name: FileRecord(key=name, **row) for name, row in document["files"].items()}
-            for record in files.values():
-                _check_types(record)
+            files = {name: _record(name, row) for name, row in document["files"].items()}
             return cls(str(document["project"]), int(document["revision"]), files)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise _unreadable(key, error) from error
@@ -151,7 +150,10 @@ class ViewState:
     def encode(self) -> bytes:
         """Return the document's bytes: deterministic, one revision a line."""
         rows = {str(revision.number): asdict(revision) for revision in self.revisions}
-        return _encode({"format": FORMAT, "view": self.view}, "revisions", rows)
+        document = {"format": FORMAT, "view": self.view, "revisions": rows}
+        text = json.dumps(document, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        # A row a line, for people who compare two versions. Behind the quote that ends a text there is never a word.
+        return (_ROW_START.sub('},\n"', text) + "\n").encode()
 
     @classmethod
     def decode(cls, data: bytes, key: str) -> ViewState:
@@ -169,8 +171,29 @@ def count_variants(records: Iterable[FileRecord]) -> dict[str, int]:
     return dict(sorted(Counter(record.variant or "" for record in records).items()))
 
 
-def _row(record: FileRecord) -> dict[str, Any]:
-    return {name: value for name in _ROW if (value := getattr(record, name)) is not None}
+def _row(record: FileRecord) -> str:
+    """Write a file's line: what json.dumps makes of its facts sorted by name, in half the time."""
+    text = f'{_text(record.key)}:{{"commit_time":{_text(record.commit_time)}'
+    text += f',"commit_time_from":{_text(record.commit_time_from)}'
+    if record.metadata_sha256 is not None:
+        text += f',"metadata_sha256":{_text(record.metadata_sha256)}'
+    if record.requires_python is not None:
+        text += f',"requires_python":{_text(record.requires_python)}'
+    text += f',"sha256":{_text(record.sha256)},"size":{record.size},"uploaded":{_text(record.uploaded)}'
+    if record.variant is not None:
+        text += f',"variant":{_text(record.variant)}'
+    text += f',"version":{_text(record.version)}'
+    if record.yanked is not None:
+        text += f',"yanked":{_text(record.yanked)}'
+    return text + "}"
+
+
+def _record(key: str, row: Mapping[str, Any]) -> FileRecord:
+    record = FileRecord(key=key, **row)
+    # Nearly every row: one whole number, the rest texts. Only another one is looked at fact by fact.
+    if type(record.size) is not int or [*map(type, row.values())].count(str) != len(row) - 1:
+        _check_types(record)
+    return record
 
 
 def _check_types(record: FileRecord) -> None:
@@ -186,12 +209,6 @@ def _revision(row: dict[str, Any]) -> Revision:
     listed = row.pop("files")
     files = None if listed is None else {project: tuple(keys) for project, keys in listed.items()}
     return Revision(files=files, **row)
-
-
-def _encode(head: Mapping[str, Any], name: str, rows: Mapping[str, Any]) -> bytes:
-    text = json.dumps({**head, name: rows}, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    # A row a line, for people who compare two versions. Behind the quote that ends a text there is never a word.
-    return (_ROW_START.sub('},\n"', text) + "\n").encode()
 
 
 def _decode(data: bytes) -> Any:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +37,15 @@ def test_a_projects_state_reads_back_as_it_was_written(texts: list[tuple[str, st
     state = ProjectState("a", 3, files)
     assert ProjectState.decode(state.encode(), "key") == state
     assert ProjectState.decode(state.encode(), "key").encode() == state.encode()
+
+
+@given(TEXT, TEXT, st.sampled_from([None, "", "rocm"]), st.integers(0, 2**60))
+def test_a_projects_state_is_plain_json_with_sorted_names(key: str, text: str, variant: str | None, size: int) -> None:
+    one = replace(record(key, text or None, text), variant=variant, size=size, version=text, metadata_sha256=variant)
+    row = {name: value for name, value in asdict(one).items() if name != "key" and value is not None}
+    document = {"format": 1, "project": text, "revision": 3, "files": {key: row}}
+    plain = json.dumps(document, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    assert ProjectState(text, 3, {key: one}).encode() == plain.replace('}},"format"', '}},\n"format"').encode() + b"\n"
 
 
 @given(TEXT, st.dictionaries(TEXT, st.dictionaries(TEXT, st.integers(0, 9), max_size=3), max_size=3))
