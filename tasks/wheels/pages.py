@@ -6,8 +6,8 @@ HTML there). Links are relative, so that a view can be copied, served under any 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from html import escape
 from json.encoder import encode_basestring as _text
 
@@ -31,11 +31,9 @@ _HEAD = """<!DOCTYPE html>
 """
 _TAIL = "  </body>\n</html>\n"
 
-# A record with its file name and its URL relative to the store's root: what all pages need, made once.
-_Listed = tuple[FileRecord, str, str]
-
 _META = f'{{"api-version":"{API_VERSION}"}}'
-_PLAIN = re.compile(r"[A-Za-z0-9_.~/+-]*")
+# For texts that most files share.
+_escaped = lru_cache(maxsize=1000)(escape)
 
 
 def group_by_variant(records: Iterable[FileRecord], alias_of_default: str | None) -> dict[str | None, list[FileRecord]]:
@@ -66,12 +64,20 @@ def group_by_variant(records: Iterable[FileRecord], alias_of_default: str | None
 def project_pages(view: str, variant: str | None, project: str, records: Sequence[FileRecord]) -> dict[str, bytes]:
     """Return a project's three pages in a view, or in a variant of it, by key."""
     root = layout.root(view, variant)
-    depth = root.count("/") + 2
-    files = [(record, record.filename, _url(record.key)) for record in sorted(records, key=_by_name)]
+    up = "../" * (root.count("/") + 2)
+    links, files, wheels = [], [], []
+    for record in sorted(records, key=_by_name):
+        url = up + layout.relative_url(record.key, 0)
+        links.append(_link(record, url))
+        name = _text(record.filename)
+        files.append(_file(record, name, f"../{url}"))
+        if record.key.endswith(".whl"):
+            wheels.append(_wheel(name, url))
+    versions = sorted({record.version for record in records})
     return {
-        f"{root}/{project}/{INDEX_HTML}": _project_html(project, files, "../" * depth),
-        f"{root}/{layout.JSON_FOLDER}/{project}/{INDEX_JSON}": _project_json(project, files, "../" * (depth + 1)),
-        f"{root}/{project}/{METADATA_JSON}": _metadata_json(files, "../" * depth),
+        f"{root}/{project}/{INDEX_HTML}": _html(f"Links for {project}", links),
+        f"{root}/{layout.JSON_FOLDER}/{project}/{INDEX_JSON}": _project_json(project, versions, files),
+        f"{root}/{project}/{METADATA_JSON}": _joined("[\n", wheels, "\n]\n"),
     }
 
 
@@ -79,7 +85,7 @@ def root_pages(view: str, variant: str | None, projects: Iterable[str]) -> dict[
     """Return the two pages that list the projects of a view, or of a variant of it, and nothing else, by key."""
     root = layout.root(view, variant)
     names = sorted(set(projects))
-    rows = (f'    <a href="{layout.relative_url(name, 0)}/">{escape(name)}</a><br>\n' for name in names)
+    rows = [f'    <a href="{layout.relative_url(name, 0)}/">{escape(name)}</a><br>\n' for name in names]
     listed = ",".join(f'{{"name":{_text(name)}}}' for name in names)
     return {
         f"{root}/{INDEX_HTML}": _html("Simple index", rows),
@@ -87,31 +93,27 @@ def root_pages(view: str, variant: str | None, projects: Iterable[str]) -> dict[
     }
 
 
-def _url(key: str) -> str:
-    """Return what layout.relative_url does, by a short cut where only a plus needs encoding, as nearly always."""
-    return key.replace("+", "%2B") if _PLAIN.fullmatch(key) else layout.relative_url(key, 0)
-
-
 def _by_name(record: FileRecord) -> tuple[str, str]:
     return record.filename, record.key
 
 
 def _html(title: str, rows: Iterable[str]) -> bytes:
-    return f"{_HEAD.format(version=API_VERSION, title=escape(title))}{''.join(rows)}{_TAIL}".encode()
+    return "".join([_HEAD.format(version=API_VERSION, title=escape(title)), *rows, _TAIL]).encode()
 
 
-def _project_html(project: str, files: Sequence[_Listed], up: str) -> bytes:
-    rows = [
-        f'    <a href="{up}{url}#sha256={record.sha256}"{_attributes(record)}>{escape(name)}</a><br>\n'
-        for record, name, url in files
-    ]
-    return _html(f"Links for {project}", rows)
+def _joined(head: str, rows: Iterable[str], tail: str) -> bytes:
+    joined = ",\n".join(rows)
+    return f"{head}{joined}{tail}".encode()
+
+
+def _link(record: FileRecord, url: str) -> str:
+    return f'    <a href="{url}#sha256={record.sha256}"{_attributes(record)}>{escape(record.filename)}</a><br>\n'
 
 
 def _attributes(record: FileRecord) -> str:
     text = ""
     if record.requires_python:
-        text += f' data-requires-python="{escape(record.requires_python)}"'
+        text += f' data-requires-python="{_escaped(record.requires_python)}"'
     if digest := record.metadata_sha256:
         # PEP 714: clients that know only the first name of the attribute are still in use.
         text += f' data-core-metadata="sha256={digest}" data-dist-info-metadata="sha256={digest}"'
@@ -120,16 +122,16 @@ def _attributes(record: FileRecord) -> str:
     return text
 
 
-def _project_json(project: str, files: Sequence[_Listed], up: str) -> bytes:
-    versions = ",".join(_text(version) for version in sorted({record.version for record, _, _ in files}))
-    rows = ",\n".join([_file(record, name, up + url) for record, name, url in files])
-    head = f'"meta":{_META},"name":{_text(project)},"versions":[{versions}]'
-    return f'{{{head},"files":[\n{rows}\n]}}\n'.encode()
+def _project_json(project: str, versions: Iterable[str], files: Iterable[str]) -> bytes:
+    listed = ",".join(map(_text, versions))
+    head = f'"meta":{_META},"name":{_text(project)},"versions":[{listed}]'
+    return _joined(f'{{{head},"files":[\n', files, "\n]}\n")
 
 
 def _file(record: FileRecord, name: str, url: str) -> str:
+    """Describe a file; ``name`` is its name as JSON, and a URL is the same in JSON."""
     text = (
-        f'{{"filename":{_text(name)},"url":{_text(url)},"hashes":{{"sha256":{_text(record.sha256)}}},'
+        f'{{"filename":{name},"url":"{url}","hashes":{{"sha256":{_text(record.sha256)}}},'
         f'"size":{record.size},"upload-time":{_text(record.uploaded)}'
     )
     if record.requires_python:
@@ -141,17 +143,16 @@ def _file(record: FileRecord, name: str, url: str) -> str:
     return text + "}"
 
 
-def _metadata_json(files: Sequence[_Listed], up: str) -> bytes:
-    rows = ",\n".join([_wheel(name, up + url) for _, name, url in files if name.endswith(".whl")])
-    return f"[\n{rows}\n]\n".encode()
+def _wheel(name: str, url: str) -> str:
+    """Describe a wheel in the shape that set-up scripts already read; the parts are the file name's own (PEP 427).
 
-
-def _wheel(filename: str, url: str) -> str:
-    """Describe a wheel in the shape that set-up scripts already read; the parts are the file name's own (PEP 427)."""
-    head, python_tag, abi_tag, platform_tag = filename.removesuffix(".whl").rsplit("-", 3)
-    name, version, *build = head.split("-")
+    ``name`` is the file's name as JSON. An escape sequence has no hyphen, so that its parts are JSON too.
+    """
+    head, python_tag, abi_tag, platform_tag = name[1:].removesuffix('.whl"').rsplit("-", 3)
+    package, version, *build = head.split("-")
+    build_tag = f'"{build[0]}"' if build else "null"
     return (
-        f'{{"package_name":{_text(name)},"version":{_text(version)},"build_tag":{_text(build[0]) if build else "null"},'
-        f'"python_tag":{_text(python_tag)},"abi_tag":{_text(abi_tag)},"platform_tag":{_text(platform_tag)},'
-        f'"filename":{_text(filename)},"path":{_text(url)}}}'
+        f'{{"package_name":"{package}","version":"{version}","build_tag":{build_tag},'
+        f'"python_tag":"{python_tag}","abi_tag":"{abi_tag}","platform_tag":"{platform_tag}",'
+        f'"filename":{name},"path":"{url}"}}'
     )

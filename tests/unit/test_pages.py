@@ -8,7 +8,7 @@ import string
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import pytest
 from hypothesis import given, settings
@@ -282,9 +282,10 @@ def test_bytes_do_not_depend_on_the_order_of_the_records(
 
 
 @pages_property
-@given(st.text(max_size=30))
-def test_keys_are_encoded_as_the_layout_says(key: str) -> None:
-    assert pages._url(key) == layout.relative_url(key, 0)
+@given(st.text(max_size=30) | st.text("aZ0_.~/+-% é", max_size=8), st.integers(0, 3))
+def test_keys_are_encoded_a_segment_at_a_time(key: str, depth: int) -> None:
+    segments = [quote(segment, safe="") for segment in key.split("/")]
+    assert layout.relative_url(key, depth) == "../" * depth + "/".join(segments)
 
 
 def test_a_plus_sign_is_encoded_exactly_once() -> None:
