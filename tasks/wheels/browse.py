@@ -10,8 +10,9 @@ import heapq
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from html import escape
+from operator import attrgetter
 from pathlib import Path
 
 from packaging.version import Version
@@ -153,11 +154,13 @@ def _size(count: int) -> str:
     return f'<span class="line">{size(count)}</span>'
 
 
+@lru_cache(maxsize=1000)
 def _commit_link(commit: str, up: str) -> str:
     url = layout.relative_url(f"{commit}/{layout.BROWSE}", 0)
     return f'<a href="{up}{url}" title="{escape(commit)}"><code>{escape(commit[:_SHORT])}</code></a>'
 
 
+@lru_cache(maxsize=1000)
 def _moment(time: str, source: str) -> str:
     """Return a moment to the minute; a commit's time that is only its upload's is marked."""
     shown = f'<time datetime="{escape(time)}">{escape(time[:10])}&nbsp;{escape(time[11:16])}</time>'
@@ -172,11 +175,9 @@ def _for_tools(html: str, json: str) -> str:
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table; on a narrow screen the style shows each row as a card that repeats the columns' names."""
     head = "".join(f"<th>{column}</th>" for column in columns)
-    body = ""
-    for row in rows:
-        pairs = zip(columns, row, strict=True)
-        cells = "".join(f'<td data-label="{column}"><div>{cell}</div></td>' for column, cell in pairs)
-        body += f"<tr>{cells}</tr>\n"
+    cells = "".join(f'<td data-label="{column}"><div>{{}}</div></td>' for column in columns)
+    filled = f"<tr>{cells}</tr>\n".format
+    body = "".join([filled(*row) for row in rows])
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n"
 
 
@@ -221,12 +222,12 @@ def _files(site: _Site, project: str, records: Sequence[FileRecord]) -> str:
 def _newest(records: Sequence[FileRecord], count: int) -> list[FileRecord]:
     """Return the newest files first, by their commits' times, then by version, wheels before the sdist."""
     # Reading a version is slow, so only those of the files that are shown are read.
-    recent = heapq.nlargest(count, records, key=lambda record: (record.commit_time, record.uploaded, record.key))
-    return sorted(recent, key=_age, reverse=True)
-
-
-def _age(record: FileRecord) -> tuple[str, Version, bool]:
-    return record.commit_time, Version(record.version), record.filename.endswith(".whl")
+    recent = heapq.nlargest(count, records, key=attrgetter("commit_time", "uploaded", "key"))
+    # Stable sorts, the last one counts most: as parts of one key, versions would be compared twice as often.
+    recent.sort(key=lambda record: record.key.endswith(".whl"), reverse=True)
+    recent.sort(key=lambda record: Version(record.version), reverse=True)
+    recent.sort(key=attrgetter("commit_time"), reverse=True)
+    return recent
 
 
 def _build_name(names: Sequence[str | None], variant: str | None) -> str:
@@ -276,13 +277,14 @@ def _file_row(record: FileRecord, up: str) -> tuple[str, ...]:
     file += f"<br><small>{escape(_kind(record.filename))}</small>"
     if record.yanked:
         file += f"<br><small>{escape(record.yanked)}</small>"
+    digest = escape(record.sha256)
     return (
         file,
         _commit_link(record.commit, up),
         _moment(record.commit_time, record.commit_time_from),
         _size(record.size),
         # The whole digest is there to be copied; the style shows its beginning.
-        f'<code class="all digest" title="{escape(record.sha256)}">{escape(record.sha256)}</code>',
+        f'<code class="all digest" title="{digest}">{digest}</code>',
     )
 
 

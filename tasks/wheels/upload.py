@@ -311,7 +311,8 @@ def show_commit(index: Index, commit: str, projects: Sequence[str]) -> ViewState
 def best_time(records: Iterable[FileRecord], known: CommitTime | None = None) -> CommitTime | None:
     """Return a commit's time from its files: git's, else the given one, else the first upload's; None without files."""
     rank = [TimeSource.GIT, TimeSource.GIVEN, TimeSource.UPLOAD]
-    times = [CommitTime(record.commit_time, TimeSource(record.commit_time_from)) for record in records]
+    distinct = {(record.commit_time, record.commit_time_from) for record in records}
+    times = [CommitTime(moment, TimeSource(source)) for moment, source in distinct]
     if known is not None:
         times.append(known)
     return min(times, key=lambda time: (rank.index(time.source), time.moment), default=None)
