@@ -79,7 +79,7 @@ def published(store_any: ObjectStore, library: list[Published]) -> Index:
     index = Index(store_any, RULES)
     for build in library:
         execute_upload(index, plan_upload(index, build.commit, build.time, [build.facts]))
-        for view in views_wanted(index, AUTO, build.commit, nightly=True):
+        for view in views_wanted(index, AUTO, build.commit, nightly=build is library[-1]):
             execute_move(index, plan_move(index, view, build.commit))
     return index
 
