@@ -45,10 +45,10 @@ def open_plain(path: Path) -> int | None:
     return None
 
 
-def pieces(opened: int, start: int, end: int) -> Iterator[bytes]:
+def pieces(opened: int, start: int, end: int, size: int = PIECE) -> Iterator[bytes]:
     """Yield the bytes of an open file from ``start`` up to ``end``; OSError when it ends before."""
     while start < end:
-        piece = os.pread(opened, min(PIECE, end - start), start)
+        piece = os.pread(opened, min(size, end - start), start)
         if not piece:
             raise OSError(errno.EIO, "the file became shorter while it was read")
         start += len(piece)

@@ -79,7 +79,8 @@ class FileStore:
                 return None
             stack.callback(os.close, opened)
             stored = _stored(key, os.fstat(opened))
-            return Blob(stored, b"".join(pieces(opened, 0, stored.size)))
+            # In one piece, as a rule: joining several would hold the object twice.
+            return Blob(stored, b"".join(pieces(opened, 0, stored.size, stored.size)))
 
     def stream(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """Yield the bytes from ``start`` up to, not including, ``end``; MissingInputError when there is no object."""
