@@ -222,7 +222,8 @@ def _files(site: _Site, project: str, records: Sequence[FileRecord]) -> str:
 def _newest(records: Sequence[FileRecord], count: int) -> list[FileRecord]:
     """Return the newest files first, by their commits' times, then by version, wheels before the sdist."""
     # Reading a version is slow, so only those of the files that are shown are read.
-    recent = heapq.nlargest(count, records, key=attrgetter("commit_time", "uploaded", "key"))
+    # They mostly come last: from the end, few of the others are ever among those kept so far.
+    recent = heapq.nlargest(count, reversed(records), key=attrgetter("commit_time", "uploaded", "key"))
     # Stable sorts, the last one counts most: as parts of one key, versions would be compared twice as often.
     recent.sort(key=lambda record: record.key.endswith(".whl"), reverse=True)
     recent.sort(key=lambda record: Version(record.version), reverse=True)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from tasks.support.store import ConditionFailedError, Expected, redo_on_conflict
+from tasks.support.store import ABSENT, Blob, ConditionFailedError, Expected, redo_on_conflict
 from tasks.wheels import browse, layout, pages
 from tasks.wheels.index import Index
 from tasks.wheels.state import ProjectState, Revision
@@ -149,8 +149,11 @@ def draw_store(index: Index) -> Drawn:
     def attempt() -> Drawn:
         old = index.store.get(layout.BROWSE)
         rendered = render_store(index)
-        written = index.write_page(layout.BROWSE, rendered, old)
-        return Drawn((layout.BROWSE,) if written else ())
+        etag = _etag_of_other(old, rendered)
+        if etag is None:
+            return Drawn()
+        index.write_page(layout.BROWSE, rendered, etag)
+        return Drawn((layout.BROWSE,))
 
     return redo_on_conflict(attempt, what="the store's page")
 
@@ -189,16 +192,25 @@ def _each(draw: Callable[[str], Drawn], names: list[str]) -> Drawn:
 
 def _replace(index: Index, rendered: Mapping[str, bytes], states: Mapping[str, Expected], mine: list[str]) -> Drawn:
     """Write the pages that differ, and add their keys to ``mine``."""
-    old = {key: index.store.get(key) for key in rendered}
-    if all(blob is not None and blob.data == rendered[key] for key, blob in old.items()):
+    found = ((key, _etag_of_other(index.store.get(key), data)) for key, data in rendered.items())
+    old = {key: etag for key, etag in found if etag is not None}
+    if not old:
         return Drawn(written=tuple(mine))
     _check_current(index, states)
-    for key, data in rendered.items():
-        if index.write_page(key, data, old[key]) and key not in mine:
+    for key, etag in old.items():
+        index.write_page(key, rendered[key], etag)
+        if key not in mine:
             mine.append(key)
     # Whoever moved the state meanwhile may have found the old pages right, and so left nothing to lose a race to.
     _check_current(index, states)
     return Drawn(written=tuple(mine))
+
+
+def _etag_of_other(found: Blob | None, data: bytes) -> Expected:
+    """Return the condition to replace a page with; None when it has these bytes already."""
+    if found is None:
+        return ABSENT
+    return None if found.data == data else found.etag
 
 
 def _check_current(index: Index, states: Mapping[str, Expected]) -> None:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from tasks.support.errors import RemoteChangedError
 from tasks.support.settings import WheelSettings
-from tasks.support.store import ABSENT, Blob, Expected, ObjectStore, redo_on_conflict
+from tasks.support.store import ABSENT, Expected, ObjectStore, redo_on_conflict
 from tasks.wheels import layout
 from tasks.wheels.state import ProjectState, ViewState
 
@@ -125,12 +125,9 @@ class Index:
     def _write(self, key: str, data: bytes, expected: Expected) -> str:
         return self.store.put(key, data, layout.headers_for(key), expected=expected)
 
-    def write_page(self, key: str, data: bytes, old: Blob | None) -> bool:
-        """Write a page unless it already has these bytes; ConditionFailedError when it is no longer ``old``."""
-        if old is not None and old.data == data:
-            return False
-        self._write(key, data, old.etag if old else ABSENT)
-        return True
+    def write_page(self, key: str, data: bytes, expected: Expected) -> None:
+        """Write a page; ConditionFailedError when it is no longer the one that was read."""
+        self._write(key, data, expected)
 
     def still_current(self, key: str, etag: Expected) -> bool:
         """Say whether the object under ``key`` is still the one that was read."""

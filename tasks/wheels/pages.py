@@ -67,17 +67,17 @@ def project_pages(view: str, variant: str | None, project: str, records: Sequenc
     up = "../" * (root.count("/") + 2)
     links, files, wheels = [], [], []
     for record in sorted(records, key=_by_name):
-        url = up + layout.relative_url(record.key, 0)
-        links.append(_link(record, url))
-        name = _text(record.filename)
-        files.append(_file(record, name, f"../{url}"))
-        if record.key.endswith(".whl"):
-            wheels.append(_wheel(name, url))
+        name, url = record.filename, up + layout.relative_url(record.key, 0)
+        links.append(_link(record, name, url))
+        quoted = _text(name)
+        files.append(_file(record, quoted, f"../{url}"))
+        if name.endswith(".whl"):
+            wheels.append(_wheel(quoted, url))
     versions = sorted({record.version for record in records})
     return {
         f"{root}/{project}/{INDEX_HTML}": _html(f"Links for {project}", links),
         f"{root}/{layout.JSON_FOLDER}/{project}/{INDEX_JSON}": _project_json(project, versions, files),
-        f"{root}/{project}/{METADATA_JSON}": _joined("[\n", wheels, "\n]\n"),
+        f"{root}/{project}/{METADATA_JSON}": _lines("[\n", wheels, "\n]\n"),
     }
 
 
@@ -85,7 +85,7 @@ def root_pages(view: str, variant: str | None, projects: Iterable[str]) -> dict[
     """Return the two pages that list the projects of a view, or of a variant of it, and nothing else, by key."""
     root = layout.root(view, variant)
     names = sorted(set(projects))
-    rows = [f'    <a href="{layout.relative_url(name, 0)}/">{escape(name)}</a><br>\n' for name in names]
+    rows = [f'    <a href="{layout.relative_url(name, 0)}/">{escape(name)}</a><br>\n'.encode() for name in names]
     listed = ",".join(f'{{"name":{_text(name)}}}' for name in names)
     return {
         f"{root}/{INDEX_HTML}": _html("Simple index", rows),
@@ -94,20 +94,26 @@ def root_pages(view: str, variant: str | None, projects: Iterable[str]) -> dict[
 
 
 def _by_name(record: FileRecord) -> tuple[str, str]:
-    return record.filename, record.key
+    folder, _, name = record.key.rpartition("/")
+    return name, folder
 
 
-def _html(title: str, rows: Iterable[str]) -> bytes:
-    return "".join([_HEAD.format(version=API_VERSION, title=escape(title)), *rows, _TAIL]).encode()
+def _html(title: str, rows: Iterable[bytes]) -> bytes:
+    head = _HEAD.format(version=API_VERSION, title=escape(title))
+    return b"".join([head.encode(), *rows, _TAIL.encode()])
 
 
-def _joined(head: str, rows: Iterable[str], tail: str) -> bytes:
-    joined = ",\n".join(rows)
-    return f"{head}{joined}{tail}".encode()
+def _lines(head: str, rows: Iterable[bytes], tail: str) -> bytes:
+    """Return a JSON document with a row a line, joined once: copies of a large page cost more than its rows."""
+    lines = [*rows] or [b""]
+    lines[0] = head.encode() + lines[0]
+    lines[-1] += tail.encode()
+    return b",\n".join(lines)
 
 
-def _link(record: FileRecord, url: str) -> str:
-    return f'    <a href="{url}#sha256={record.sha256}"{_attributes(record)}>{escape(record.filename)}</a><br>\n'
+def _link(record: FileRecord, name: str, url: str) -> bytes:
+    attributes = _attributes(record)
+    return f'    <a href="{url}#sha256={record.sha256}"{attributes}>{escape(name)}</a><br>\n'.encode()
 
 
 def _attributes(record: FileRecord) -> str:
@@ -122,13 +128,13 @@ def _attributes(record: FileRecord) -> str:
     return text
 
 
-def _project_json(project: str, versions: Iterable[str], files: Iterable[str]) -> bytes:
+def _project_json(project: str, versions: Iterable[str], files: Iterable[bytes]) -> bytes:
     listed = ",".join(map(_text, versions))
     head = f'"meta":{_META},"name":{_text(project)},"versions":[{listed}]'
-    return _joined(f'{{{head},"files":[\n', files, "\n]}\n")
+    return _lines(f'{{{head},"files":[\n', files, "\n]}\n")
 
 
-def _file(record: FileRecord, name: str, url: str) -> str:
+def _file(record: FileRecord, name: str, url: str) -> bytes:
     """Describe a file; ``name`` is its name as JSON, and a URL is the same in JSON."""
     text = (
         f'{{"filename":{name},"url":"{url}","hashes":{{"sha256":{_text(record.sha256)}}},'
@@ -140,10 +146,10 @@ def _file(record: FileRecord, name: str, url: str) -> str:
         text += f',"core-metadata":{{"sha256":{_text(record.metadata_sha256)}}}'
     if record.yanked is not None:
         text += f',"yanked":{_text(record.yanked) if record.yanked else "true"}'
-    return text + "}"
+    return f"{text}}}".encode()
 
 
-def _wheel(name: str, url: str) -> str:
+def _wheel(name: str, url: str) -> bytes:
     """Describe a wheel in the shape that set-up scripts already read; the parts are the file name's own (PEP 427).
 
     ``name`` is the file's name as JSON. An escape sequence has no hyphen, so that its parts are JSON too.
@@ -155,4 +161,4 @@ def _wheel(name: str, url: str) -> str:
         f'{{"package_name":"{package}","version":"{version}","build_tag":{build_tag},'
         f'"python_tag":"{python_tag}","abi_tag":"{abi_tag}","platform_tag":"{platform_tag}",'
         f'"filename":{name},"path":"{url}"}}'
-    )
+    ).encode()

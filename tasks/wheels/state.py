@@ -74,9 +74,11 @@ class ProjectState:
 
     def encode(self) -> bytes:
         """Return the document's bytes: deterministic, one file a line."""
-        rows = ",\n".join([_row(self.files[key]) for key in sorted(self.files)])
+        lines = [_row(self.files[key]) for key in sorted(self.files)] or [b""]
+        lines[0] = b'{"files":{' + lines[0]
         rest = f'"format":{FORMAT},"project":{_text(self.project)},"revision":{self.revision}'
-        return f'{{"files":{{{rows}}},\n{rest}}}\n'.encode()
+        lines[-1] += f"}},\n{rest}}}\n".encode()
+        return b",\n".join(lines)
 
     @classmethod
     def decode(cls, data: bytes, key: str) -> ProjectState:
@@ -118,16 +120,14 @@ class Revision:
     def records_of(self, state: ProjectState) -> list[FileRecord]:
         """Return the project's files in this revision, sorted by file name; MissingInputError when one is gone."""
         if self.files is None:
-            chosen = [record for key, record in state.files.items() if key.startswith(f"{self.commit}/")]
-        else:
-            keys = self.files.get(state.project, ())
-            gone = [key for key in keys if key not in state.files]
-            if gone:
-                raise MissingInputError(
-                    f"no longer in the store: {gone[0]}", hint="it was pruned; choose a newer revision"
-                )
-            chosen = [state.files[key] for key in keys]
-        return sorted(chosen, key=lambda record: record.filename)
+            folder = f"{self.commit}/"
+            # In one folder the order of the keys is that of the names.
+            return [state.files[key] for key in sorted(state.files) if key.startswith(folder)]
+        keys = self.files.get(state.project, ())
+        gone = [key for key in keys if key not in state.files]
+        if gone:
+            raise MissingInputError(f"no longer in the store: {gone[0]}", hint="it was pruned; choose a newer revision")
+        return sorted((state.files[key] for key in keys), key=lambda record: record.filename)
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def count_variants(records: Iterable[FileRecord]) -> dict[str, int]:
     return dict(sorted(Counter(record.variant or "" for record in records).items()))
 
 
-def _row(record: FileRecord) -> str:
+def _row(record: FileRecord) -> bytes:
     """Write a file's line: what json.dumps makes of its facts sorted by name, in half the time."""
     text = f'{_text(record.key)}:{{"commit_time":{_text(record.commit_time)}'
     text += f',"commit_time_from":{_text(record.commit_time_from)}'
@@ -185,7 +185,7 @@ def _row(record: FileRecord) -> str:
     text += f',"version":{_text(record.version)}'
     if record.yanked is not None:
         text += f',"yanked":{_text(record.yanked)}'
-    return text + "}"
+    return f"{text}}}".encode()
 
 
 def _record(key: str, row: Mapping[str, Any]) -> FileRecord:
