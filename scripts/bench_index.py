@@ -11,7 +11,6 @@ in turn. The peer is installed into a throw-away environment from the index that
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -25,10 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # a script is not installed; this finds the tasks package beside it
-
+JOBS = Path(__file__).with_name("bench_index_jobs.py")
 PEER = "dumb-pypi==1.15.0"
-COMMIT = "c" * 40
 RUNS = 5
 BEGIN, END = "<!-- index: begin -->", "<!-- index: end -->"
 
@@ -71,8 +68,8 @@ def cost(used: Cost) -> str:
 
 
 def own(*words: str) -> list[str]:
-    """Return the command that runs one of this script's own child jobs."""
-    return [sys.executable, str(Path(__file__).resolve()), "--child", *words]
+    """Return the command that runs one of our own jobs."""
+    return [sys.executable, str(JOBS), *words]
 
 
 def fill(store: Path, wheels: int, projects: int) -> Path:
@@ -83,93 +80,6 @@ def fill(store: Path, wheels: int, projects: int) -> Path:
     listed = store.with_suffix(".jsonl")
     measure(own("fill", str(store), str(wheels), str(projects), str(listed)))
     return listed
-
-
-def child_fill(store: str, wheels: str, projects: str, listed: str) -> None:
-    """Write the state of ``wheels`` files in ``projects`` projects, and the peer's list of the same files."""
-    rows = fill_state(Path(store), int(wheels), int(projects))
-    Path(listed).write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def fill_state(store: Path, wheels: int, projects: int) -> list[dict[str, object]]:
-    """Write the state of a commit and return the peer's rows for the same files."""
-    from tasks.support.settings import load
-    from tasks.support.store import open_store
-    from tasks.wheels import layout
-    from tasks.wheels.index import Index
-    from tasks.wheels.state import FileRecord
-    from tasks.wheels.upload import record_files, show_commit
-
-    index = Index(open_store(str(store)), load().wheels)
-    listed: list[dict[str, object]] = []
-    names = [f"project-{number:03}" for number in range(projects)]
-    for name in names:
-        records = []
-        for number in range(wheels // projects):
-            version = f"0.{number // 50}.{number % 50}.dev{number}"
-            filename = f"{name.replace('-', '_')}-{version}+g{number:07x}-cp311-abi3-manylinux_2_31_x86_64.whl"
-            digest = f"{number:064x}"
-            records.append(
-                FileRecord(
-                    key=layout.distribution(COMMIT, filename),
-                    version=f"{version}+g{number:07x}",
-                    size=400_000_000 + number,
-                    sha256=digest,
-                    uploaded="2026-08-28T03:00:00.000000Z",
-                    commit_time="2026-08-28T02:00:00.000000Z",
-                    commit_time_from="git",
-                    requires_python=">=3.10,<3.14",
-                    metadata_sha256=digest,
-                )
-            )
-            listed.append(
-                {
-                    "filename": filename,
-                    "hash": f"sha256={digest}",
-                    "requires_python": ">=3.10,<3.14",
-                    "core_metadata": f"sha256={digest}",
-                    "upload_timestamp": 1_787_000_000 + number,
-                }
-            )
-        record_files(index, name, records)
-    show_commit(index, COMMIT, names)
-    return listed
-
-
-def child_render(store: str) -> None:
-    """Draw every page of the store."""
-    from tasks.support.settings import load
-    from tasks.support.store import open_store
-    from tasks.wheels.drawing import draw_view
-    from tasks.wheels.index import Index
-
-    draw_view(Index(open_store(store), load().wheels), COMMIT, sweep=True)
-
-
-def child_add(store: str, wheel: str) -> None:
-    """Upload one wheel and print the CPU seconds since the imports."""
-    from tasks.support.settings import load
-    from tasks.support.store import open_store
-    from tasks.wheels.distribution import read_facts
-    from tasks.wheels.index import Index
-    from tasks.wheels.upload import execute_upload, plan_upload
-
-    rules = load().wheels
-    start = time.process_time()
-    index = Index(open_store(store), rules)
-    execute_upload(index, plan_upload(index, COMMIT, None, [read_facts(Path(wheel), rules.variants)]))
-    print(time.process_time() - start)
-
-
-def child_facts(wheel: str) -> None:
-    """Read a wheel's facts and print the growth of the peak resident memory in MiB since the imports."""
-    import resource
-
-    from tasks.wheels.distribution import read_facts
-
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    read_facts(Path(wheel), ())
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
 def wheel_of(folder: Path, name: str, version: str, payload: int = 0) -> Path:
@@ -206,7 +116,7 @@ def full_render(work: Path) -> list[str]:
     lines = fill(work / "ten", 10_000, 50)
     ours, theirs = [], []
     for run in range(RUNS + 1):
-        for page in (work / "ten" / COMMIT).rglob("*.*") if (work / "ten" / COMMIT).exists() else ():
+        for page in (work / "ten").glob("[!_.]*/**/*.*"):
             page.unlink()
         mine = measure(own("render", str(work / "ten")))
         output = str(work / f"peer-{run}")
@@ -293,18 +203,7 @@ def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the figures into docs/benchmarks.md")
-    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.child:
-        job, *words = arguments.child
-        jobs: dict[str, Callable[..., None]] = {
-            "fill": child_fill,
-            "render": child_render,
-            "add": child_add,
-            "facts": child_facts,
-        }
-        jobs[job](*words)
-        return
     text = report()
     print(text)
     if arguments.write:
