@@ -112,7 +112,8 @@ class ObjectStore(Protocol):
 def check_key(key: str) -> str:
     """Return the key, or raise UsageError when it could leave the store, name a folder or not be sent as UTF-8."""
     parts = key.split("/")
-    odd = not key or "\\" in key or "\0" in key or any("\ud800" <= letter <= "\udfff" for letter in key)
+    lone = not key.isascii() and any("\ud800" <= letter <= "\udfff" for letter in key)
+    odd = not key or "\\" in key or "\0" in key or lone
     if odd or any(part in ("", ".", "..") for part in parts):
         raise UsageError(f"not a store key: {key!r}")
     return key
