@@ -36,7 +36,9 @@ def tests(session: nox.Session) -> None:
     """
     words = list(session.posargs)
     everything = words[:1] == ["--all"]
-    command = [sys.executable, "-m", "pytest", "-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
+    # Tests with real servers and processes mostly wait, so twice as many as there are cores run at a time.
+    workers = min(8, (os.cpu_count() or 1) * (2 if everything else 1))
+    command = [sys.executable, "-m", "pytest", "-n", str(workers), "--dist", "worksteal"]
     if not everything:
         command += ["-m", FAST]
     _keep_back(f"Session {session.name} was successful", f"Command {shlex.join(command[:3])}")
