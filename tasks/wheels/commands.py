@@ -71,7 +71,6 @@ def build(
         "dist": "folder whose wheels are uploaded; default: dist in the source",
         "wheel": "a wheel to upload; repeatable",
         "sdist": "upload the folder's sdist too",
-        "repair": "look whether published files are there whole, and put again what is not",
         "commit_time": "time of the commit where git does not know it, for example 2026-08-28T03:00:00Z",
         "source": _SOURCE,
         **_CHANGING,
@@ -84,7 +83,6 @@ def upload(
     dist: str | None = None,
     wheel: Sequence[str] | None = None,
     sdist: bool = False,
-    repair: bool = False,
     commit_time: str | None = None,
     source: str | None = None,
     store: str | None = None,
@@ -107,8 +105,7 @@ def upload(
     files = begin.choose_files(dist, wheel, checkout, sdist=sdist)
     facts = [read_facts(file, chosen.wheels.variants) for file in files]
     check_labels(sha, facts)
-    time = begin.commit_time(checkout, sha, commit_time)
-    plan = plan_upload(index, sha, time, facts, repair=repair)
+    plan = plan_upload(index, sha, begin.commit_time(checkout, sha, commit_time), facts)
     showing.upload_plan(plan)
     if dry_run:
         showing.dry_run(plan.actions(), json=json)

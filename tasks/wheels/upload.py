@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
@@ -91,14 +91,12 @@ class UploadReport:
     drawn: Drawn
 
 
-def plan_upload(
-    index: Index, commit: str, time: CommitTime | None, facts: Sequence[Facts], *, repair: bool = False
-) -> UploadPlan:
+def plan_upload(index: Index, commit: str, time: CommitTime | None, facts: Sequence[Facts]) -> UploadPlan:
     """Compare the files with the state and plan the upload; nothing is written.
 
-    ``time`` None means the time of the upload itself. What the state records is taken to be there; ``repair`` asks
-    the store for each such file, and plans to put again what is gone or cut. Raises DataError when a published file
-    has other bytes, when two given files have one name, or when a project's name collides with a folder of the index.
+    ``time`` None means the time of the upload itself. A recorded file whose object is gone or cut, by the listing
+    of the commit's folder, is put again. Raises DataError when a published file has other bytes, when two given files
+    have one name, or when a project's name collides with a folder of the index.
     """
     layout.check_commit(commit)
     if not facts:
@@ -108,10 +106,10 @@ def plan_upload(
     for project in sorted({fact.project for fact in facts}):
         layout.check_project_name(project, index.rules.variants)
         state = index.project(project).state
-        files += [_plan_file(index, state, commit, fact, repair=repair) for fact in facts if fact.project == project]
+        files += [_plan_file(state, commit, fact) for fact in facts if fact.project == project]
         check_variants(index, state, commit, [plan.facts for plan in files if plan.facts.project == project])
     warnings = tuple(warning for fact in facts for warning in fact.warnings)
-    return UploadPlan(commit, time or _first_time(index, commit), tuple(files), warnings)
+    return UploadPlan(commit, time or _first_time(index, commit), _find_lost(index, commit, files), warnings)
 
 
 def _first_time(index: Index, commit: str) -> CommitTime:
@@ -142,25 +140,30 @@ def _refuse_duplicates(facts: Sequence[Facts]) -> None:
             raise DataError(f"two files have the name {fact.filename}: {other.path} and {fact.path}")
 
 
-def _plan_file(index: Index, state: ProjectState, commit: str, fact: Facts, *, repair: bool) -> FilePlan:
+def _plan_file(state: ProjectState, commit: str, fact: Facts) -> FilePlan:
     key = layout.distribution(commit, fact.filename)
     known = state.files.get(key)
     if known is None:
         return FilePlan(fact, key, Standing.NEW)
     if known.sha256 != fact.sha256:
         raise _other_bytes(key, known.sha256, fact)
-    published = FilePlan(fact, key, Standing.PUBLISHED)
-    lost = repair and not _is_whole(index, published)
-    return FilePlan(fact, key, Standing.LOST) if lost else published
+    return FilePlan(fact, key, Standing.PUBLISHED)
 
 
-def _is_whole(index: Index, file: FilePlan) -> bool:
-    """Say whether a recorded file's object and sidecar are there; the object's bytes are not read."""
-    stored = index.store.head(file.key)
-    if stored is None or stored.size != file.facts.size:
-        return False
-    sidecar = index.store.get(file.metadata_key) if file.metadata_key else None
-    return file.metadata_key is None or (sidecar is not None and sidecar.data == file.facts.metadata)
+def _find_lost(index: Index, commit: str, files: Sequence[FilePlan]) -> tuple[FilePlan, ...]:
+    """Mark the recorded files that are not there whole; one listing, no request per file."""
+    if all(file.standing is Standing.NEW for file in files):
+        return tuple(files)
+    sizes = {stored.key: stored.size for stored in index.store.list(f"{commit}/")}
+
+    def whole(file: FilePlan) -> bool:
+        sidecar = file.metadata_key is None or sizes.get(file.metadata_key) == len(file.facts.metadata)
+        return sidecar and sizes.get(file.key) == file.facts.size
+
+    return tuple(
+        file if file.standing is Standing.NEW or whole(file) else replace(file, standing=Standing.LOST)
+        for file in files
+    )
 
 
 def _other_bytes(key: str, published: str, fact: Facts) -> DataError:

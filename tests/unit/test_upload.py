@@ -214,7 +214,7 @@ def test_a_commits_time_is_gits_else_the_given_else_the_first_uploads(
 
 @pytest.mark.parametrize("ending", ["", ".metadata"])
 @pytest.mark.parametrize("damage", ["gone", "cut"])
-def test_a_published_file_that_is_not_there_whole_is_put_again_when_asked(
+def test_a_published_file_that_is_not_there_whole_is_put_again(
     index: Index, tmp_path: Path, damage: str, ending: str
 ) -> None:
     wheel = make_wheel(tmp_path)
@@ -226,14 +226,11 @@ def test_a_published_file_that_is_not_there_whole_is_put_again_when_asked(
     if damage == "cut":
         index.store.put(key, b"PK", layout.headers_for(key), expected=None)
 
-    assert planned(index, wheel).missing == ()
-    facts = [read_facts(wheel, index.rules.variants)]
-    repair = plan_upload(index, commit(1), None, facts, repair=True)
+    repair = planned(index, wheel)
     assert [file.standing for file in repair.files] == [Standing.LOST]
     execute_upload(index, repair)
     assert tree(index.store) == before
-    again = plan_upload(index, commit(1), None, facts, repair=True)
-    assert [file.standing for file in again.files] == [Standing.PUBLISHED]
+    assert [file.standing for file in planned(index, wheel).files] == [Standing.PUBLISHED]
 
 
 @pytest.mark.parametrize(
