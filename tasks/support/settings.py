@@ -6,14 +6,15 @@ This is the only module that reads the environment.
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tasks.support import wheel_rules
 from tasks.support.errors import ConfigurationError, CredentialsError, UsageError, did_you_mean
 from tasks.support.profiles import Profile
 from tasks.support.variables import ALL, OWN, PREFIX
@@ -152,7 +153,7 @@ def _refuse_other_than_text(table: Mapping[str, Any], where: str) -> None:
 def _read_table(file: Path) -> dict[str, Any]:
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: also numbers of thousands of digits
         raise ConfigurationError(f"cannot read the settings in {file}: {error}") from error
     tool = document.get("tool", {})
     table = tool.get("omni-ci", {}) if isinstance(tool, dict) else tool
@@ -172,21 +173,12 @@ def _wheel_settings(table: Any, file: Path) -> WheelSettings:
         expected = type(known[key].default) if known[key].default is not None else str
         converted = tuple(value) if expected is tuple and isinstance(value, list) else value
         if expected is float and isinstance(converted, int) and not isinstance(converted, bool):
-            converted = float(converted)
+            with suppress(OverflowError):  # an integer that no float can hold is refused below
+                converted = float(converted)
         texts = converted if isinstance(converted, tuple) else ()
         if type(converted) is not expected or not all(isinstance(text, str) for text in texts):
             raise ConfigurationError(f"{key} in {where} must be a {expected.__name__}, not {value!r}")
         values[known[key].name] = converted
     settings = WheelSettings(**values)
-    _check_patterns(settings.variants, where)
+    wheel_rules.check(settings, where)
     return settings
-
-
-def _check_patterns(patterns: tuple[str, ...], where: str) -> None:
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except (re.error, TypeError) as error:
-            raise ConfigurationError(
-                f"variant pattern {pattern!r} in {where} is not a regular expression: {error}"
-            ) from error

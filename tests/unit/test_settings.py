@@ -143,6 +143,62 @@ def test_a_wrong_file_is_a_configuration_error_naming_it(tmp_path: Path, text: s
     assert str(tmp_path / "pyproject.toml") in refused.value.message
 
 
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("max-prune-share", ["nan", "inf", "-inf", "20", "1.001", "-0.1", "-nan", "9" * 400]),
+        ("keep-nightlies", ["0", "-1", "-99999999999999999999"]),
+        ("project", ["''", "'-x'", "'x-'", "'a b'", "'a/b'", "'json'", "'nightly'", "'<b>'", '"a\\n"', "'ä'"]),
+        ("alias-of-default", ["''", "'json'", "'nightly'", "'_x'", "'a/b'", "'.'", "'..'", "'<b>'", "'vllm-omni'"]),
+        ("alias-of-default", [f"'{'a' * 40}'", '"cu130\\n"', "'CU130'", "'-x'", "'a&b'"]),
+        ("public-url", ["''", "'ftp://h/'", "'h/x'", "'https://'", "'https://u:p@h/'", "'https://u@h'", "'file:///x'"]),
+        ("public-url", ["'https://h/?q'", "'https://h/?'", "'https://h/#f'", "'https://h/#'", "'http://h:x/'"]),
+        ("public-url", ["'http://[h'", "'javascript:x'", "'http://h/a b'", '"http://h/\\n"', "'http://h/<b>'"]),
+        ("required-nightly", ["['']", "[' ']", "['a/b']", "['ok', '']"]),
+        ("variants", ["['']", "['.*']", "['x?']", "['json']", "['[a-z]+']", "['cu', 'j.*']", "['vllm-omni']", "['[']"]),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_refused_naming_its_key(tmp_path: Path, key: str, values: list[str]) -> None:
+    for value in values:
+        with pytest.raises(ConfigurationError) as refused:
+            with_file(tmp_path, f"[tool.omni-ci.wheels]\n{key} = {value}\n")
+        assert refused.value.message.startswith(f"{key} in [tool.omni-ci.wheels] of {tmp_path}"), value
+        assert "\n" not in refused.value.message
+        assert "u:p" not in refused.value.message
+
+
+@pytest.mark.parametrize("name", ["vllm_omni", "VLLM-omni", "vllm.omni", "vllm-_omni"])
+def test_the_normalised_project_name_is_told(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="'vllm-omni'"):
+        with_file(tmp_path, f"[tool.omni-ci.wheels]\nproject = '{name}'\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max-prune-share = 0",
+        "max-prune-share = 1.0",
+        "keep-nightlies = 1",
+        "project = 'a'",
+        "alias-of-default = 'cu130'",
+        "alias-of-default = 'rocm7.2'",
+        "public-url = 'https://wheels.invalid/omni'",
+        "public-url = 'http://127.0.0.1:8000/'",
+        "public-url = 'http://[::1]:8000/a%20b/'",
+        "required-nightly = ['*.whl', 'a-?.whl']",
+        "variants = ['cu\\d{2,3}', 'xpu']",
+    ],
+)
+def test_a_value_at_the_edge_is_taken(tmp_path: Path, text: str) -> None:
+    with_file(tmp_path, f"[tool.omni-ci.wheels]\n{text}\n")
+
+
+@pytest.mark.parametrize("text", ["x = " + "[" * 5000, "x = " + "{a=" * 5000, "x = " + "9" * 5000])
+def test_a_file_that_overwhelms_the_parser_is_a_configuration_error(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigurationError, match="cannot read the settings"):
+        with_file(tmp_path, text)
+
+
 def test_a_file_that_cannot_be_read_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="nowhere"):
         load(environment={}, file=tmp_path / "nowhere")
