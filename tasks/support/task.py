@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 from invoke.program import Program
@@ -22,10 +24,14 @@ BROKEN_PIPE = 141
 class OmniTask(Task[Any]):
     """An invoke task whose failures have exit codes and, when foreseen, no traceback."""
 
+    may_be_empty: frozenset[str] = frozenset()
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the body; the process exits with the code of whatever error leaves it."""
+        signal.signal(signal.SIGTERM, _terminate)
         try:
             self._refuse_option_as_value(kwargs)
+            self._refuse_empty(kwargs)
             if args[0].config.run.dry:
                 self._turn_dry(kwargs)
             return super().__call__(*args, **kwargs)
@@ -44,6 +50,13 @@ class OmniTask(Task[Any]):
                 hint = f"see invoke --help {self._called_as()}"
                 raise UsageError(f"{value!r} is not a value for {name.upper()}", hint=hint)
 
+    def _refuse_empty(self, values: Mapping[str, Any]) -> None:
+        # A script whose variable is not set passes an empty word; taking the default then would do something else.
+        for name, value in values.items():
+            words = value if isinstance(value, list) else [value]
+            if "" in words and name not in self.may_be_empty:
+                raise UsageError(f"--{name.replace('_', '-')} is empty", hint="give it a value, or leave it out")
+
     def _show_help(self) -> None:
         from tasks.support.settings import CHECKOUT
 
@@ -59,6 +72,11 @@ class OmniTask(Task[Any]):
         if "dry_run" not in inspect.signature(self.body).parameters:
             raise UsageError(f"{self._called_as()} has no --dry-run", hint="run it without --dry (-R)")
         values["dry_run"] = True
+
+
+def _terminate(number: int, _frame: FrameType | None) -> None:
+    """End as after a signal, but through every clean-up on the way, such as aborting an upload in parts."""
+    raise SystemExit(128 + number)
 
 
 def report_interrupt() -> int:
@@ -88,16 +106,19 @@ def task(
     *,
     help: Mapping[str, str],  # noqa: A002 - invoke's own word
     iterable: Sequence[str] = (),
+    may_be_empty: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], OmniTask]:
     """Make a task of a function.
 
-    Parameters without a default are positional; every other one is a flag. ``help`` has a line for each.
+    Parameters without a default are positional; every other one is a flag. ``help`` has a line for each. An empty
+    word is refused except for the parameters in ``may_be_empty``.
     """
 
     def decorate(body: Callable[..., Any]) -> OmniTask:
         made: OmniTask = invoke_task(klass=OmniTask, help=dict(help), iterable=list(iterable), auto_shortflags=False)(
             body
         )
+        made.may_be_empty = frozenset(may_be_empty)
         return made
 
     return decorate

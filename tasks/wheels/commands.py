@@ -276,6 +276,7 @@ def prune(
         **_CHANGING,
     },
     iterable=["file"],
+    may_be_empty=["reason"],
 )
 def yank(
     _ctx: Any,

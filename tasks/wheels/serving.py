@@ -85,15 +85,14 @@ def serve(store: ObjectStore, *, host: str = "127.0.0.1", port: int = 0, log: bo
 
 def serve_forever(store: ObjectStore, *, port: int = 0, log: bool = False) -> None:
     """Serve a store until Ctrl-C, its ordinary end, and say where."""
-    with serve(store, port=port, log=log) as server:
+    with serve(store, port=port, log=log) as server, contextlib.suppress(KeyboardInterrupt):
         console.say(f"serving {store.url} on {server.url}/ · Ctrl-C stops it")
         if store.head(layout.view_state(layout.NIGHTLY)) is None:
             console.say("  there is no nightly here yet; a commit's own view is at /<commit>/")
         else:
             console.say(f"  pip install --no-deps --pre --index-url {server.url}/{layout.NIGHTLY}/ NAME")
-        with contextlib.suppress(KeyboardInterrupt):
-            server.wait()
-        console.say("stopped")
+        server.wait()
+    console.say("stopped")
 
 
 def _is_loopback(host: str) -> bool:

@@ -216,6 +216,39 @@ def test_a_server_ends_in_peace_with_ctrl_c(tmp_path: Path) -> None:
     assert rest == "stopped\n"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["wheels.upload", "--dist", ""],
+        ["wheels.upload", "--wheel", ""],
+        ["wheels.build", "--device="],
+        ["wheels.yank", "1.0", "--reason", "x", "--project", ""],
+        ["wheels.yank", ""],
+        ["wheels.check", ""],
+        ["wheels.prune", "--keep="],
+        ["release.rehearse", "nightly", "--source", ""],
+    ],
+)
+def test_an_empty_word_is_refused(words: list[str], invoke: Invoke) -> None:
+    answer = invoke(*words)
+    assert answer.code == 64, answer.err
+    assert "is empty" in answer.err
+
+
+def test_a_task_that_is_terminated_cleans_up_and_says_so_in_its_code(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "invoke", "wheels.serve", "--store", str(tmp_path)]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, cwd=ROOT) as child:
+        try:
+            assert child.stderr is not None
+            child.stderr.readline()
+            child.terminate()
+            said = child.communicate(timeout=30)[1]
+        finally:
+            child.kill()
+    assert child.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in said
+
+
 def test_no_module_shares_a_name_with_another_one() -> None:
     taken = set(sys.stdlib_module_names) | {name for name in packages_distributions() if not name.startswith("_")}
     taken -= {"tasks", "tests"}
