@@ -32,7 +32,7 @@ def announce(profile: profiles.Profile, deed: profiles.Deed, target: str, *, dry
         if not dry_run:
             raise
         console.warn(f"a real run would be refused: {error.message}; {error.hint}")
-    promise = "dry run: nothing will change" if dry_run else profiles.promise(profile)
+    promise = f"profile {profile.value}, dry run: nothing will change" if dry_run else profiles.promise(profile)
     console.say(f"{promise} · {target}")
 
 
