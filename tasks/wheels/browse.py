@@ -187,9 +187,9 @@ def _facts(site: _Site, amount: str) -> str:
     commit = _commit_link(revision.commit, site.up)
     if site.view == revision.commit:
         commit = f'<code class="all">{escape(revision.commit)}</code>'
-    when = _moment(revision.commit_time, revision.commit_time_from)
-    note = f"<p>{escape(revision.note)}</p>\n" if revision.note else ""
-    return f"<p>Commit {commit} · {when} UTC · {amount}</p>\n{note}"
+    when = _moment(revision.commit_time, revision.commit_time_from).replace("</time>", "&nbsp;UTC</time>")
+    note = f"<p>Last change: {escape(revision.note)}</p>\n" if revision.note else ""
+    return f"<p>Commit {commit} · {when} · {amount}</p>\n{note}"
 
 
 def _files(site: _Site, project: str, records: Sequence[FileRecord]) -> str:
