@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from tasks.support.errors import UsageError
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -37,13 +38,17 @@ def parse_age(word: str, what: str) -> timedelta:
 
 
 def parse_moment(word: str, what: str) -> datetime:
-    """Return a moment in UTC: RFC 3339 with an offset, or seconds since 1970."""
+    """Return a moment in UTC, not before 1970: RFC 3339 with an offset, or seconds since 1970."""
     try:
         if re.fullmatch(r"[0-9]{1,11}", word):
             return datetime.fromtimestamp(int(word), UTC)
-        moment = datetime.fromisoformat(word)
+        given = datetime.fromisoformat(word)
+        # A moment at either end of the calendar may lie outside of it in UTC.
+        moment = given.astimezone(UTC) if given.tzinfo is not None else None
     except (ValueError, OverflowError, OSError):
         moment = None
-    if moment is None or moment.tzinfo is None:
+    if moment is None:
         raise UsageError(f"{what} takes a moment such as 2026-08-28T03:00:00Z, not {word!r}")
-    return moment.astimezone(UTC)
+    if moment < _EPOCH:
+        raise UsageError(f"{what} takes a moment from 1970 on, not {word!r}")
+    return moment

@@ -13,6 +13,7 @@ from tasks.wheels.findings import Finding
 from tasks.wheels.index import Index
 from tasks.wheels.state import FileRecord
 from tasks.wheels.variants import parse_variant
+from tasks.wheels.versions import read_version
 
 
 def check_labels(files: Mapping[str, FileRecord], patterns: tuple[str, ...]) -> Iterator[Finding]:
@@ -81,7 +82,7 @@ def _newest(records: Iterable[FileRecord]) -> Version | None:
 
 def _parse(text: str) -> Version | None:
     try:
-        return Version(text)
+        return read_version(text)
     except InvalidVersion:
         # A file with such a version is reported by its label, a view of such a name is none.
         return None

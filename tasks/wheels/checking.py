@@ -51,6 +51,7 @@ def check_view(index: Index, view: str, *, online: str | None = None) -> CheckRe
     looked at again, at most ``TRIES`` times. Raises MissingInputError (66) for a view that was never published, and
     what the store or that index raises when it fails.
     """
+    view = index.known_view(view)
     asked: tuple[Finding, ...] | None = None if online else ()
     for left in reversed(range(TRIES)):
         states = read_states(index, view)

@@ -18,7 +18,8 @@ State = TypeVar("State", ProjectState, ViewState)
 
 def timestamp(moment: datetime) -> str:
     """Write a moment as RFC 3339 in UTC with microseconds, as PEP 700 asks for."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # strftime would not pad the years before 1000.
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def now() -> str:
@@ -75,6 +76,13 @@ class Index:
         """List every view that has a state."""
         return self._names(layout.VIEW_STATES)
 
+    def known_view(self, view: str) -> str:
+        """Return the name under which a view is there already; a release may be spelled otherwise, v1.0 or v1.0.0."""
+        if not layout.is_release(view) or self.store.head(layout.view_state(view)) is not None:
+            return view
+        there = self._names(layout.VIEW_STATES, "v")
+        return next((name for name in there if layout.same_view(name, view)), view)
+
     def pruned_commits(self) -> list[str]:
         """List every commit that a prune is removing, or began to remove before it was stopped."""
         return self._names(layout.PRUNINGS)
@@ -92,8 +100,8 @@ class Index:
                     hint="run wheels.prune again if it was stopped, then this",
                 )
 
-    def _names(self, prefix: str) -> list[str]:
-        keys = (stored.key for stored in self.store.list(prefix))
+    def _names(self, prefix: str, start: str = "") -> list[str]:
+        keys = (stored.key for stored in self.store.list(f"{prefix}{start}"))
         return sorted(key.removeprefix(prefix).removesuffix(".json") for key in keys)
 
     def change_project(self, name: str, change: Callable[[ProjectState], ProjectState]) -> ProjectState:

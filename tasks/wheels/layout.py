@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import InvalidVersion
 
 from tasks.support.errors import DataError, UsageError, did_you_mean
 from tasks.support.store import Headers
+from tasks.wheels.versions import parse_version, read_version
 
 NIGHTLY = "nightly"
 JSON_FOLDER = "json"
@@ -47,11 +48,7 @@ def check_commit(text: str) -> str:
 
 def release_view(version: str) -> str:
     """Return the view's name of a release, ``v<public version>``; a leading ``v`` is allowed in the argument."""
-    try:
-        parsed = Version(version.removeprefix("v"))
-    except InvalidVersion:
-        raise UsageError(f"not a version: {version!r}", hint="for example 0.28.0 or v0.28.0") from None
-    return f"v{parsed.public}"
+    return f"v{parse_version(version).public}"
 
 
 def check_view(name: str) -> str:
@@ -75,6 +72,16 @@ def check_moving_view(name: str) -> str:
 def is_release(view: str) -> bool:
     """Say whether this names a release view."""
     return view.startswith("v")
+
+
+def same_view(one: str, other: str) -> bool:
+    """Say whether two names mean one view: a release's version may be spelled in several ways (PEP 440)."""
+    if one == other or not (is_release(one) and is_release(other)):
+        return one == other
+    try:
+        return read_version(one) == read_version(other)
+    except InvalidVersion:
+        return False
 
 
 def check_project_name(project: str, variants: tuple[str, ...]) -> str:

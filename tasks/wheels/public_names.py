@@ -10,6 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from tasks.support.errors import ServiceRefusedError
 from tasks.support.redaction import redact
+from tasks.wheels.versions import read_version
 
 if TYPE_CHECKING:
     from pypi_simple import ProjectPage
@@ -45,7 +46,7 @@ def _newest(page: ProjectPage) -> Version | None:
     for package in page.packages:
         try:
             if package.version and not package.is_yanked:
-                versions.append(Version(package.version))
+                versions.append(read_version(package.version))
         except InvalidVersion:
             continue
     return max(versions, default=None)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from tasks.support.errors import DataError, MissingInputError, UsageError
 from tasks.wheels.distribution import Kind, parse_filename
@@ -14,6 +14,7 @@ from tasks.wheels.index import Index
 from tasks.wheels.published import Published
 from tasks.wheels.state import FileRecord
 from tasks.wheels.upload import Standing
+from tasks.wheels.versions import parse_version
 from tasks.wheels.views import commit_records
 
 
@@ -52,10 +53,7 @@ class PublishPlan:
 
 def parse_release(version: str) -> Version:
     """Return the version to publish; a leading ``v`` is allowed, a development or local version is not (PEP 440)."""
-    try:
-        parsed = Version(version)  # which takes a leading v
-    except InvalidVersion:
-        raise UsageError(f"not a version: {version!r}", hint="for example 0.28.0 or v0.28.0") from None
+    parsed = parse_version(version)
     if parsed.is_devrelease:
         raise UsageError(f"{parsed} is a development version: it is not published", hint="give a released version")
     if parsed.local:

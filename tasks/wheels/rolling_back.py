@@ -39,6 +39,7 @@ def plan_rollback(index: Index, view: str, to: int | None) -> RollbackPlan:
     A rollback that was stopped before all its pages were drawn is completed, not followed by another. Raises
     MissingInputError when there is none, or when one of its files was pruned.
     """
+    view = index.known_view(view)
     state = index.view(view).state
     current = state.current
     if current is None:

@@ -85,14 +85,29 @@ def views_wanted(index: Index, request: str, commit: str, *, nightly: bool) -> l
     """Return the views that a request means.
 
     ``auto`` is what CI wants: the commit's own view always, ``nightly`` on the nightly schedule, and
-    ``v<public version>`` of the configured project unless that is a development version.
+    ``v<public version>`` of the configured project unless that is a development version. A release has one view:
+    the one that is there, else the one that is spelled as the commit's own files are.
     """
     if request != AUTO:
-        return [layout.check_view(request)]
+        view = layout.check_view(request)
+        return [_spelled(index, view, commit) if layout.is_release(view) else view]
     records = commit_records(index, commit).get(index.rules.project, ())
     versions = {Version(record.version) for record in records}
-    releases = sorted({layout.release_view(str(version)) for version in versions if not version.is_devrelease})
+    wanted = {layout.release_view(str(version)) for version in versions if not version.is_devrelease}
+    releases = sorted({_spelled(index, view, commit) for view in wanted})
     return [commit, *([layout.NIGHTLY] if nightly else []), *releases]
+
+
+def _spelled(index: Index, view: str, commit: str) -> str:
+    """Return the one name of a release's view; the configured project's files have the first word."""
+    files = commit_records(index, commit)
+    own = index.rules.project
+    for project in sorted(files, key=lambda project: (project != own, project)):
+        names = sorted({layout.release_view(record.version) for record in files[project]})
+        same = [name for name in names if layout.same_view(name, view)]
+        if same:
+            return index.known_view(same[0])
+    return index.known_view(view)
 
 
 def commit_records(index: Index, commit: str) -> dict[str, tuple[FileRecord, ...]]:

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from packaging.utils import InvalidName, canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from tasks.support.errors import MissingInputError, UsageError
 from tasks.wheels import layout
 from tasks.wheels.drawing import Drawn, draw_store, draw_view
 from tasks.wheels.index import Index
 from tasks.wheels.state import FileRecord, ProjectState
+from tasks.wheels.versions import parse_version
 
 REASON_LIMIT = 500
 
@@ -55,11 +56,10 @@ def request(
     if undo and reason is not None:
         raise UsageError("--reason and --undo contradict each other", hint="an undone yank has no reason")
     try:
-        name, parsed = canonicalize_name(project, validate=True), Version(version)
+        name = canonicalize_name(project, validate=True)
     except InvalidName:
         raise UsageError(f"not a project's name: {project!r}") from None
-    except InvalidVersion:
-        raise UsageError(f"not a version: {version!r}", hint="for example 0.28.0 or 0.28.0+rocm") from None
+    parsed = parse_version(version, "0.28.0 or 0.28.0+rocm")
     if commit is not None:
         layout.check_commit(commit)
     return YankRequest(name, parsed, commit, files, None if undo else _check_reason(reason or ""))

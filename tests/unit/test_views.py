@@ -13,6 +13,7 @@ from tasks.support.errors import DataError, MissingInputError, OmniError, Remote
 from tasks.support.source import Ancestry
 from tasks.support.store import open_store
 from tasks.wheels import layout, rolling_back, views
+from tasks.wheels.checking import check_view
 from tasks.wheels.index import Index
 from tasks.wheels.state import TimeSource
 from tasks.wheels.views import Outcome
@@ -412,4 +413,27 @@ def test_a_move_that_crosses_a_prune_is_taken_back(index: Index, view: str, numb
     with pytest.raises(RemoteChangedError, match="is being removed"):
         move(index_of(Meddling(index.store, after=begin_prune)), view, number)
     assert held(index, view) == before
+    assert broken(index.store) == []
+
+
+# Spellings of one release
+
+
+@pytest.mark.parametrize("version", ["0.8", "0.8.0", "0.8.0.0"])
+def test_a_release_has_one_view_however_it_is_asked_for(index: Index, version: str) -> None:
+    upload(index, 1, ("sample", version), ("sample", f"{version}+cu130"), ("other", "0.8.0.0.0"))
+    spellings = ["v0.8.0", "v0.8", "v0.8.0.0", views.AUTO]
+    for request in spellings:
+        for name in views.views_wanted(index, request, commit(1), nightly=False):
+            move(index, name, 1)
+    assert [name for name in index.view_names() if not layout.is_commit(name)] == [f"v{version}"]
+    upload(index, 2, ("sample", "0.8.0+cu132"), ("other", "0.8"))
+    for request in spellings:
+        for name in views.views_wanted(index, request, commit(2), nightly=False):
+            move(index, name, 2)
+    assert [name for name in index.view_names() if not layout.is_commit(name)] == [f"v{version}"]
+    assert len(held(index, f"v{version}")) == 5
+    for request in ("v0.8.0", "v0.8", "v0.8.0.0"):
+        assert check_view(index, request).view == f"v{version}"
+        assert rolling_back.plan_rollback(index, request, 1).state.view == f"v{version}"
     assert broken(index.store) == []
