@@ -132,7 +132,9 @@ def _explain(error: OSError, doing: str, *, missing: bool) -> OmniError:
     if missing and isinstance(error, FileNotFoundError):
         return MissingInputError(reason)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return ServiceRefusedError(reason, hint="nothing was changed; make room or choose another store")
+        # Of this object only: what the same command wrote before it stays.
+        hint = "this object is as it was, earlier ones may be written; make room, then run this again"
+        return ServiceRefusedError(reason, hint=hint)
     if error.errno in (errno.EACCES, errno.EPERM):
         return CredentialsError(reason, hint="this user lacks a right on the folder")
     if error.errno == errno.ENAMETOOLONG:

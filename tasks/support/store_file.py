@@ -13,7 +13,7 @@ import os
 import stat
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,7 +51,8 @@ class FileStore:
 
     An entity tag is made from modification time, size and inode; each write moves the time forward, so a tag
     never comes back. A folder keeps no headers: ``Stored.headers`` is None. Folders and files get the modes that
-    the umask leaves. A writer that is killed leaves at most a hidden file, which a later writer removes.
+    the umask leaves. The folder may be a symbolic link; one below it is a DataError for every call that meets it.
+    A writer that is killed leaves at most a hidden file, which a later writer removes.
     """
 
     def __init__(self, root: Path) -> None:
@@ -158,6 +159,7 @@ class FileStore:
         above, _, beginning = prefix.rpartition("/")
         if above:
             check_key(above)
+            self._refuse_links(above.split("/"))
         elif prefix.startswith("/"):
             raise UsageError(f"not a store prefix: {prefix!r}")
         with explained(f"cannot list {self.root}"):
@@ -193,15 +195,14 @@ class FileStore:
         except UsageError as error:
             raise DataError(f"{self.url} holds a file whose name is no key: {key!r}", hint="remove it") from error
         try:
-            link = path.is_symlink()
-            found = path.stat()
+            found = path.lstat()
         except FileNotFoundError:
-            if path.is_symlink():
-                raise DataError(f"a link without a target is in the store: {path}", hint="remove it") from None
             return None
         if stat.S_ISREG(found.st_mode):
             return _stored(key, found)
-        if link or not stat.S_ISDIR(found.st_mode):
+        if stat.S_ISLNK(found.st_mode):
+            raise _linked(path, key)
+        if not stat.S_ISDIR(found.st_mode):
             raise DataError(f"neither a file nor a folder is in the store: {path}", hint="remove it")
         return None
 
@@ -226,9 +227,24 @@ class FileStore:
                 raise DataError(
                     f"a file name may have {NAME_MAX} bytes, this has {len(part.encode())}: {part!r} in {key!r}"
                 )
+        self._refuse_links(parts)
         return self.root.joinpath(*parts)
 
+    def _refuse_links(self, parts: Sequence[str]) -> None:
+        """Raise DataError for a symbolic link below the root: what lies behind it is not the store's."""
+        path = os.fspath(self.root)
+        for part in parts:
+            path = f"{path}/{part}"
+            try:
+                mode = os.lstat(path).st_mode
+            except OSError:
+                # Not there, or no way to it: the call that follows meets the same, and explains it.
+                return
+            if stat.S_ISLNK(mode):
+                raise _linked(path, "/".join(parts))
+
     def _own(self, name: str) -> Path:
+        self._refuse_links((OWN_FOLDER, name))
         folder = self.root / OWN_FOLDER / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -316,6 +332,11 @@ class FileStore:
 class _NewFile:
     path: Path
     fd: int
+
+
+def _linked(path: Path | str, key: str) -> DataError:
+    hint = "replace it by what it leads to, or remove it; the store's own folder may be a link"
+    return DataError(f"a symbolic link is in the store: {path} (met at {key!r})", hint=hint)
 
 
 def _etag(found: os.stat_result) -> str:

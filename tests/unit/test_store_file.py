@@ -113,7 +113,49 @@ def test_what_is_no_object_is_told_by_a_listing(store: FileStore, root: Path, wh
             Path(os.fsdecode(os.fsencode(root / "d") + b"/odd\xff")).touch()
     with pytest.raises(DataError, match="odd"):
         [*store.list()]
-    assert (store.head("d/odd"), store.get("d/odd")) == (None, None)
+    if "link" not in what:
+        assert (store.head("d/odd"), store.get("d/odd")) == (None, None)
+
+
+@pytest.mark.parametrize("target", ["a folder outside", "a file outside", "a folder inside", "nothing", "itself"])
+@pytest.mark.parametrize("link", ["v", "v/cu130", "v/cu130/index.html", ".omni-store", ".omni-store/new"])
+def test_no_call_follows_a_link_below_the_root(root: Path, tmp_path: Path, target: str, link: str) -> None:
+    outside = tmp_path / "outside"
+    (outside / "cu130").mkdir(parents=True)
+    for file in (outside / "index.html", outside / "cu130" / "index.html"):
+        file.write_bytes(b"not the store's")
+    before = {path: path.stat().st_mtime_ns for path in [outside, *outside.rglob("*")]}
+    FileStore(root).put("other/index.html", b"the store's", PAGE, expected=ABSENT)
+    shutil.rmtree(root / ".omni-store")
+    (root / link).parent.mkdir(parents=True, exist_ok=True)
+    targets = {"a folder outside": outside, "a file outside": outside / "index.html", "a folder inside": root / "other"}
+    (root / link).symlink_to(targets.get(target, "nowhere" if target == "nothing" else Path(link).name))
+    store, key = FileStore(root), "v/cu130/index.html"
+    ours = link.startswith(".omni-store")
+    outcomes = all_calls(store, key)
+    del outcomes[3]
+    assert outcomes[3:5] == ["65 DataError"] * 2
+    if not ours:
+        assert set(outcomes) == {"65 DataError"}
+        with pytest.raises(DataError, match=f"{root}/{link} .*{key}"):
+            store.get(key)
+        for prefix in ("", "v", link, f"{link}/", "v/cu130/index"):
+            if prefix != "v/cu130/index.html/":
+                with pytest.raises(DataError, match=f"{root}/{link} "):
+                    [*store.list(prefix)]
+    assert {path: path.stat().st_mtime_ns for path in [outside, *outside.rglob("*")]} == before
+    assert (root / link).is_symlink()
+    assert (root / "other/index.html").read_bytes() == b"the store's"
+
+
+def test_the_root_itself_may_be_a_link_or_lie_behind_one(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "store").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("disk")
+    (tmp_path / "root").symlink_to("link/store")
+    for number, root in enumerate((tmp_path / "link" / "store", tmp_path / "root")):
+        assert set(all_calls(FileStore(root), f"d/{number}")) <= {"ok", "66 MissingInputError"}
+        FileStore(root).put("k", b"", PAGE, expected=None)
+        assert [one.key for one in FileStore(tmp_path / "disk" / "store").list()] == ["k"]
 
 
 def test_the_own_folder_is_nobodys(store: FileStore) -> None:
@@ -295,6 +337,7 @@ for put, content in ((store.put, big.read_bytes()), (store.put_file, big)):
         put("k", content, h, expected=None)
     except OmniError as error:
         print(error.exit_code, error.message)
+        print(error.hint)
     print(store.get("k").data, [one.key for one in store.list()], len([*(store.root / ".omni-store/new").iterdir()]))
 print(store.put("small", b"there is room again", h, expected=None) != old)
 """
@@ -310,7 +353,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
     if done.returncode != 0 and ("unshare" in done.stderr or "mount" in done.stderr):
         pytest.skip(f"no small disk can be mounted here: {done.stderr.strip()}")
     refused = f"69 cannot write {tmp_path}/small/store/k: no space left on device"
-    assert done.stdout.splitlines() == [refused, "b'old' ['k'] 0"] * 2 + ["True"], done.stderr
+    hint = "this object is as it was, earlier ones may be written; make room, then run this again"
+    assert done.stdout.splitlines() == [refused, hint, "b'old' ['k'] 0"] * 2 + ["True"], done.stderr
 
 
 @pytest.mark.parametrize(
