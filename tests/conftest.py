@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
 
 # A shell starts what it puts in the background with Ctrl-C ignored, and children inherit that; tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# In a git hook these name the hook's repository, and the repositories that tests make would be that one.
+for _name in [name for name in os.environ if name.startswith("GIT_")]:
+    del os.environ[_name]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

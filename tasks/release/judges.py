@@ -11,11 +11,22 @@ from tasks.support.process import capture
 from tasks.support.settings import inherited_environment
 
 TIMEOUT = 300.0
-_CONFIGURATION = ("PIP_", "UV_", "PYTHONPATH", "VIRTUAL_ENV", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+_CONFIGURATION = (
+    "PIP_",
+    "UV_",
+    "PYTHON",
+    "VIRTUAL_ENV",
+    "CONDA",
+    "GIT_",
+    "NETRC",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+)
 
 
 def clean_environment(home: Path) -> Changes:
-    """Return the changes that hide this machine's pip and uv configuration and proxies from a child."""
+    """Return the changes that hide from a child what configures pip, uv, Python and git here, and the proxies."""
     hidden = dict.fromkeys(name for name in inherited_environment() if name.upper().startswith(_CONFIGURATION))
     return {**hidden, "HOME": str(home), "XDG_CONFIG_HOME": str(home), "PIP_CONFIG_FILE": "/dev/null"}
 
@@ -51,7 +62,7 @@ def uv_install(work: Path, index_url: str, project: str) -> str:
 
 def _require(module: str, work: Path) -> None:
     argv = [sys.executable, "-c", f"import {module}"]
-    if capture(argv, cwd=work, env={}, timeout=TIMEOUT, check=False).code:
+    if capture(argv, cwd=work, env=clean_environment(work), timeout=TIMEOUT, check=False).code:
         raise ConfigurationError(
             f"{module} is not installed beside this tool ({sys.executable})",
             hint="run scripts/rehearse, which installs it",

@@ -5,24 +5,24 @@ Everything happens below ``.omni-ci/rehearsals`` in this checkout; the newest ru
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import hashlib
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 from tasks.release import judges
+from tasks.release.run_folder import explained, new_folder
 from tasks.support import console, profiles, source
-from tasks.support.errors import DataError, MissingInputError, OmniError, unknown_choice
+from tasks.support.errors import CredentialsError, DataError, MissingInputError, OmniError, UsageError, unknown_choice
 from tasks.support.process import capture
-from tasks.support.settings import CHECKOUT, Settings
+from tasks.support.settings import CHECKOUT, Settings, inherited_environment
 from tasks.support.store import open_store
 from tasks.wheels import building, built_files, checking, layout, pruning, rolling_back, views
 from tasks.wheels.begin import ask_ancestry
@@ -36,7 +36,17 @@ FOLDER = CHECKOUT / ".omni-ci" / "rehearsals"
 SAMPLE = CHECKOUT / "tests" / "sample_project"
 KEPT = 3
 _CHANNELS = ("nightly",)
-_IDENTITY = ("-c", "user.name=Rehearsal", "-c", "user.email=rehearsal@localhost", "-c", "commit.gpgsign=false")
+_LONGEST = 4095  # of a path, in bytes: PATH_MAX of Linux without its NUL
+# Of the machine's configuration nothing is read, so a hook or a signature can only come from git's own defaults.
+_GIT = (
+    "git",
+    "-c",
+    "user.name=Rehearsal",
+    "-c",
+    "user.email=rehearsal@localhost",
+    "-c",
+    f"core.hooksPath={os.devnull}",
+)
 
 
 @dataclass(frozen=True)
@@ -49,16 +59,35 @@ class Request:
 
     @classmethod
     def parse(cls, channel: str, given: str | None, devices: Sequence[str] | None) -> Request:
-        """Check the words of a command line, or raise UsageError or MissingInputError."""
+        """Check the words of a command line, or raise UsageError, MissingInputError or CredentialsError."""
         if channel not in _CHANNELS:
             raise unknown_choice("channel", channel, _CHANNELS)
         for device in devices or ():
             if device not in built_files.DEVICES:
                 raise unknown_choice("device", device, built_files.DEVICES)
-        folder = Path(given).expanduser().absolute() if given is not None else None
-        if folder is not None and not folder.is_dir():
-            raise MissingInputError(f"the source is not a folder: {folder}", hint="correct --source")
+        folder = _source_folder(given) if given is not None else None
         return cls(channel, folder, tuple(dict.fromkeys(devices or ("cuda",))))
+
+
+def _source_folder(given: str) -> Path:
+    if len(os.fsencode(given)) > _LONGEST:
+        raise UsageError(f"--source is no path: {given[:40]}... has {len(given)} characters", hint="correct --source")
+    try:
+        folder = Path(given).expanduser().absolute()
+        found = folder.is_dir()
+        effective = os.access in os.supports_effective_ids
+        readable = found and os.access(folder, os.R_OK | os.X_OK, effective_ids=effective)
+    except RuntimeError as error:  # ~name of a user whom nobody knows
+        raise MissingInputError(f"--source {given}: {error}", hint="correct --source") from error
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UsageError(f"--source is no path: a name in {given[:40]}... is too long") from error
+        raise CredentialsError(f"cannot look at the source {given}: {error.strerror}") from error
+    if not found:
+        raise MissingInputError(f"the source is not a folder: {folder}", hint="correct --source")
+    if not readable:
+        raise CredentialsError(f"the source cannot be read: {folder}", hint="this user lacks a right on the folder")
+    return folder
 
 
 @dataclass(frozen=True)
@@ -107,7 +136,8 @@ class _Run:
         start = time.monotonic()
         console.say(f"  {name} ...")
         try:
-            result = action()
+            with explained("the machine refused"):
+                result = action()
         except OmniError as error:
             error.message = f"{name}: {error.message}"
             error.hint = f"{error.hint or 'look at what is there'}; everything so far is in {self.folder}"
@@ -121,11 +151,12 @@ def run(settings: Settings, request: Request) -> Report:
     Raises whatever error the first failing step meets, naming the step.
     """
     console.say(f"{profiles.promise(settings.profile)} · rehearsing {request.channel} in {FOLDER}")
-    with _new_folder() as folder:
+    with new_folder(FOLDER, KEPT) as folder:
         rehearsed = _Run(settings, request, folder)
         _nightly(rehearsed)
         # Environments and caches of the clients are large, and a failed run has shown what they said.
-        shutil.rmtree(folder / "clients")
+        with explained("cannot remove what the clients left"):
+            shutil.rmtree(folder / "clients")
     return Report(tuple(rehearsed.steps), folder)
 
 
@@ -206,7 +237,7 @@ def _first_build(run: _Run) -> Build:
     if run.request.source is None:
         checkout = run.folder / "source"
         shutil.copytree(SAMPLE, checkout, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "dist"))
-        _git(checkout, "init", "--quiet")
+        _git(checkout, "init", "--quiet", "--template=")
         return _build(run, "first", checkout, _commit_all(checkout, "First nightly"))
     given = run.request.source
     commit = source.commit_of(given) if source.has_git(given) else _made_up("first")
@@ -319,27 +350,10 @@ def _commit_all(checkout: Path, message: str) -> str:
 
 
 def _git(checkout: Path, *words: str) -> None:
-    capture(["git", *_IDENTITY, *words], cwd=checkout, env={"GIT_CONFIG_GLOBAL": os.devnull}, timeout=60)
+    """Run git on the rehearsal's own repository alone, whatever surrounds us: a hook, or a person's configuration.
 
-
-@contextmanager
-def _new_folder() -> Iterator[Path]:
-    """Make a run's own folder, held by a lock while the run lasts, and remove the oldest finished ones."""
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    folder = FOLDER / f"{stamp}-{os.getpid()}"
-    folder.mkdir(parents=True)
-    with _locked(folder):
-        for old in sorted(FOLDER.iterdir())[:-KEPT]:
-            with suppress(BlockingIOError, FileNotFoundError), _locked(old):
-                shutil.rmtree(old)
-        yield folder
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
+    A hook's GIT_DIR and GIT_INDEX_FILE would send the commit to the hook's repository.
+    """
+    surrounding = dict.fromkeys(name for name in inherited_environment() if name.startswith("GIT_"))
+    nothing = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    capture([*_GIT, *words], cwd=checkout, env={**surrounding, **nothing}, timeout=60)
