@@ -34,10 +34,13 @@ from packaging.version import InvalidVersion, Version
 from tasks.support.errors import DataError, MissingInputError
 from tasks.wheels import archives
 from tasks.wheels.variants import parse_variant
+from tasks.wheels.versions import read_version
 
 _SIDECAR_SUFFIX = ".metadata"
 # The longest name of a file in Linux file systems; the metadata sidecar (PEP 658) has the longer name.
 _LONGEST_NAME = 255 - len(_SIDECAR_SUFFIX)
+# Of Requires-Python, and of what an error shows of a field.
+_LONGEST_FIELD = 256
 # What the components of both kinds of file name may hold: an escaped name, a version, tags.
 _FILENAME = re.compile(r"[A-Za-z0-9._+!-]+")
 
@@ -256,7 +259,7 @@ def _check_folder(folder: str, name: FileName) -> None:
     """Raise DataError unless ``{name}-{version}`` agrees with the file name, both normalised."""
     project, _, version = folder.rpartition("-")
     try:
-        agrees = canonicalize_name(project) == name.project and Version(version) == name.version
+        agrees = canonicalize_name(project) == name.project and read_version(version) == name.version
     except InvalidVersion:
         agrees = False
     if not agrees:
@@ -272,27 +275,44 @@ def _checked_metadata(data: bytes, name: FileName) -> str | None:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"{name.text}: its metadata is not UTF-8 (byte {error.start})") from None
-    raw, unparsed = parse_email(data)
+    raw, unparsed = _parsed(data, name)
     project, version = _single("name", raw, unparsed, name), _single("version", raw, unparsed, name)
     for key in ("name", "version"):
         if key not in raw:
             raise DataError(f"{name.text}: its metadata has no {key.capitalize()}")
     try:
         same_project = canonicalize_name(project or "", validate=True) == name.project
-        same_version = Version(version or "") == name.version
+        same_version = read_version(version or "") == name.version
     except (InvalidName, InvalidVersion):
         same_project = same_version = False
     if not (same_project and same_version):
         raise DataError(
-            f"{name.text}: the file name says {name.project} {name.version}, its metadata {project!r} {version!r}",
+            f"{name.text}: the file name says {name.project} {name.version}, "
+            f"its metadata {_cut(project)} {_cut(version)}",
             hint="a distribution must not be renamed; build it again",
         )
     requires_python = (_single("requires_python", raw, unparsed, name) or "").strip()
     try:
-        SpecifierSet(requires_python)
-    except InvalidSpecifier:
-        raise DataError(f"{name.text}: its Requires-Python is not valid: {requires_python!r}") from None
+        # Installers do the same with the text of the page; one that cannot be compared breaks them for the project.
+        if len(requires_python) > _LONGEST_FIELD or not requires_python.isprintable():
+            raise InvalidSpecifier(requires_python)
+        SpecifierSet(requires_python).contains("3.11")
+    except ValueError:
+        raise DataError(f"{name.text}: its Requires-Python is not valid: {_cut(requires_python)}") from None
     return requires_python or None
+
+
+def _parsed(data: bytes, name: FileName) -> tuple[RawMetadata, dict[str, list[str]]]:
+    """Parse METADATA; only its head can make the parser nest, and no core metadata does."""
+    try:
+        return parse_email(data)
+    except RecursionError:
+        raise DataError(f"{name.text}: its metadata nests messages (multipart/mixed or message/rfc822)") from None
+
+
+def _cut(text: str | None) -> str:
+    shown = repr(text)
+    return shown if len(shown) <= _LONGEST_FIELD else f"{shown[:_LONGEST_FIELD]}..."
 
 
 def _single(key: str, raw: RawMetadata, unparsed: dict[str, list[str]], name: FileName) -> str | None:

@@ -294,3 +294,60 @@ def test_the_factory_makes_the_same_bytes_each_time(tmp_path: Path) -> None:
     for make in (make_wheel, make_sdist):
         first, second = (make(tmp_path / folder).read_bytes() for folder in ("one", "two"))
         assert first == second
+
+
+HEAD = metadata("sample", "1.0").rstrip(b"\n") + b"\n"
+NINES = "9" * 5000
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        read_facts(path, PATTERNS)
+    assert path.name in caught.value.message
+    assert "\n" not in caught.value.message
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f">={NINES}", f"=={NINES}.*", f">=3.{NINES}", f"==={'x' * 300}", ",".join([">=3.8"] * 60), ">=3.8\x00",
+        ">=3.8,\x1f<4",
+        ">=3.8,\x7f<4", ">=3.8,\u2028<4", "===\x1b[31m", f">={'9' * 4301}", "3.8", ">=three",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("make", [make_wheel, make_sdist])
+def test_a_requires_python_that_installers_cannot_use_is_refused(
+    tmp_path: Path, make: Callable[..., Path], text: str
+) -> None:
+    path = make(tmp_path, metadata_bytes=HEAD + f"Requires-Python: {text}\n".encode())
+    assert len(refused(path)) < 500
+
+
+@pytest.mark.parametrize("declared", [("sample", NINES), (NINES, "1.0"), ("sample", f"1.0+{'a' * 5000}")])
+@pytest.mark.parametrize("make", [make_wheel, make_sdist])
+def test_a_name_or_version_of_thousands_of_characters_is_refused(
+    tmp_path: Path, make: Callable[..., Path], declared: tuple[str, str]
+) -> None:
+    assert len(refused(make(tmp_path, metadata_bytes=metadata(*declared)))) < 1000
+
+
+@pytest.mark.parametrize("version", [NINES, "1." * 3000 + "1"])
+def test_a_folder_whose_version_has_thousands_of_digits_is_refused(tmp_path: Path, version: str) -> None:
+    refused(make_wheel(tmp_path, dist_info=f"sample-{version}.dist-info"))
+    refused(make_sdist(tmp_path, top=f"sample-{version}"))
+
+
+@pytest.mark.parametrize("make", [make_wheel, make_sdist])
+@pytest.mark.parametrize(
+    "nested",
+    [
+        b"Content-Type: message/rfc822\n\n" * 3000,
+        b"".join(b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (i, i) for i in range(3000)),
+    ],
+)
+def test_metadata_that_nests_messages_is_refused(tmp_path: Path, make: Callable[..., Path], nested: bytes) -> None:
+    for number, data in enumerate((HEAD + nested, nested + HEAD)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        refused(make(folder, metadata_bytes=data))
