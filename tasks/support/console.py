@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
 
-from tasks.support.errors import OmniError
+from tasks.support.errors import OmniError, ServiceRefusedError
 from tasks.support.settings import secret_values
 from tasks.support.store import Progress
 
 MASK = "***"
+
+# The C0 (but tab) and C1 controls, the separators of lines and the bidirectional controls (Unicode, UAX 9).
+_STEERING = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def mask(text: str) -> str:
@@ -23,14 +28,57 @@ def mask(text: str) -> str:
     return text
 
 
+def plain(text: str) -> str:
+    """Escape what could steer a terminal or fake a line: control characters and those that turn text around."""
+    return _STEERING.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
+
+
 def say(text: str = "") -> None:
-    """Print a line for people."""
-    print(mask(text), file=sys.stderr, flush=True)
+    """Print for people, perhaps several lines; what could steer a terminal is escaped."""
+    _tell("\n".join(map(plain, mask(text).split("\n"))))
+
+
+def _tell(text: str) -> None:
+    """Write a line to stderr; when that is closed or full, nobody reads it, and the task goes on."""
+    stream = sys.stderr
+    if stream is None or stream.closed:  # print would take stdout for None
+        return
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        _silence(stream)
+
+
+def _silence(stream: TextIO) -> None:
+    """Send what a stream still holds nowhere, or Python's exit fails on it with a code of its own."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def flush() -> None:
+    """Write out what was printed so far, where it can be written."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with suppress(OSError, ValueError):
+                stream.flush()
+
+
+def on_terminal() -> bool:
+    """Say whether people's lines go to a terminal."""
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
 
 
 def warn(text: str) -> None:
-    """Print a warning."""
-    say(f"warning: {text}")
+    """Print a warning on one line."""
+    say(f"warning: {plain(text)}")
 
 
 def show_error(error: OmniError) -> None:
@@ -44,13 +92,29 @@ def show_error(error: OmniError) -> None:
 def emit_json(data: Any) -> None:
     """Print machine output: one indented JSON document on stdout."""
     # Masked before it is escaped, or a secret with a quote in it would not be recognised.
-    print(json.dumps(_masked(data), indent=2), flush=True)
+    _emit(json.dumps(_masked(data), indent=2))
 
 
 def emit_text(text: str) -> None:
     """Print text that is to be pasted or piped on stdout; what its encoding lacks is escaped."""
-    encoding = sys.stdout.encoding or "utf-8"
-    print(mask(text).encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    _emit(mask(text).encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _emit(text: str) -> None:
+    """Write machine output; ServiceRefusedError when stdout takes none, BrokenPipeError when its reader is gone."""
+    stream = sys.stdout
+    hint = "what the task did stays done; send its output to where it can be written"
+    if stream is None or stream.closed:
+        raise ServiceRefusedError("cannot write the output: stdout is closed", hint=hint)
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _silence(stream)
+        reason = (error.strerror or str(error)).lower()
+        raise ServiceRefusedError(f"cannot write the output to stdout: {reason}", hint=hint) from error
 
 
 def _masked(data: Any) -> Any:
@@ -75,7 +139,15 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
+Cell = str | tuple[str, ...]
+"""A table's cell: a text on one line, or several lines."""
+
+
+def _lines(cell: Cell) -> str:
+    return "\n".join(plain(mask(line)) for line in ((cell,) if isinstance(cell, str) else cell))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, title: str | None = None) -> None:
     """Print a table; on a terminal that is too narrow for it, each row as a block of lines.
 
     Nothing is cut off or broken inside a word, so that names and digests can be copied.
@@ -86,37 +158,42 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str |
 
     wide = Console(stderr=True, width=10_000, highlight=False)
     grid = Table(
-        title=Text(mask(title)) if title else None, title_justify="left", box=None, pad_edge=False, header_style="bold"
+        title=Text(plain(mask(title))) if title else None,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
     )
+    columns = [plain(column) for column in columns]
     for column in columns:
-        grid.add_column(column, no_wrap=True)
+        grid.add_column(Text(column), no_wrap=True)
     for row in rows:
-        grid.add_row(*(Text(mask(cell)) for cell in row))
+        grid.add_row(*(Text(_lines(cell)) for cell in row))
     with wide.capture() as captured:
         wide.print(grid)
     lines = [line.rstrip() for line in captured.get().splitlines()]
-    if sys.stderr.isatty() and wide.measure(grid).maximum > Console(stderr=True).width:
+    if on_terminal() and wide.measure(grid).maximum > Console(stderr=True).width:
         _blocks(columns, rows, title)
     else:
-        say("\n".join(lines))
+        _tell("\n".join(lines))
 
 
-def _blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None) -> None:
+def _blocks(columns: Sequence[str], rows: Sequence[Sequence[Cell]], title: str | None) -> None:
     if title:
-        say(title)
+        say(plain(title))
     label = max(map(len, columns))
     for number, row in enumerate(rows):
         if number:
             say()
         for column, cell in zip(columns, row, strict=True):
             if cell:
-                say(f"{column:>{label}}  {cell}")
+                say(f"{column:>{label}}  {_lines(cell)}")
 
 
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Progress]:
     """Show a bar of bytes with rate and time left while the block runs; nothing when stderr is not a terminal."""
-    if not sys.stderr.isatty():
+    if not on_terminal():
         yield lambda _done: None
         return
     from rich.console import Console
@@ -138,7 +215,7 @@ def progress(label: str, total: int) -> Iterator[Progress]:
 @contextmanager
 def busy(label: str) -> Iterator[None]:
     """Show that something is being done, and for how long, while the block runs; one line when not on a terminal."""
-    if not sys.stderr.isatty():
+    if not on_terminal():
         say(label)
         yield
         return
@@ -148,5 +225,5 @@ def busy(label: str) -> Iterator[None]:
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        bar.add_task(mask(label), total=None)
+        bar.add_task(plain(mask(label)), total=None)
         yield

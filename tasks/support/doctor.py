@@ -95,10 +95,10 @@ def require_essentials(findings: Sequence[Finding]) -> None:
 
 def show(findings: Sequence[Finding]) -> None:
     """Print the findings as a table; under each gap, which tasks need it and what to do."""
-    rows = []
+    rows: list[tuple[console.Cell, ...]] = []
     for finding in findings:
-        gap = "" if finding.state is State.HERE else f"\n  for {', '.join(finding.needed_by)}: {finding.remedy}"
-        rows.append((finding.name, finding.state.value, finding.detail + gap))
+        gap = () if finding.state is State.HERE else (f"  for {', '.join(finding.needed_by)}: {finding.remedy}",)
+        rows.append((finding.name, finding.state.value, (finding.detail, *gap)))
     console.table(("what", "state", "details"), rows)
 
 

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import IO
 
 from tasks.support.command_line import SIGNALLED, TIMED_OUT, Argv, Changes, Command, cannot_start, failure
-from tasks.support.console import say
+from tasks.support.console import flush, say
 from tasks.support.errors import DataError
 
 CAPTURE_LIMIT = 16 * 2**20
@@ -196,16 +196,15 @@ class _Run:
         program = self._command.executable(environment)
         out, err = self._targets
         # What we printed so far comes first where our output and the child's meet.
-        for ours in (sys.stdout, sys.stderr):
-            ours.flush()
+        flush()
         try:
             self._child = child = subprocess.Popen(
                 [program, *self._command.words[1:]],
                 cwd=self._command.cwd,
                 env=environment,
                 stdin=subprocess.PIPE if self._input else subprocess.DEVNULL,
-                stdout=subprocess.PIPE if isinstance(out, _Kept) else out,
-                stderr=subprocess.PIPE if isinstance(err, _Kept) else err,
+                stdout=_target(out, 1),
+                stderr=_target(err, 2),
                 bufsize=0,
                 start_new_session=True,
             )
@@ -317,6 +316,16 @@ class _Run:
         self._received.append(number)
         if self._child is not None:
             _send(self._child.pid, number)
+
+
+def _target(target: _Kept | int | None, own: int) -> int | None:
+    """Return what Popen takes for a stream: a pipe, an open file, or ours, which is nowhere when it is closed."""
+    if isinstance(target, _Kept):
+        return subprocess.PIPE
+    ours = {1: sys.stdout, 2: sys.stderr}
+    number = own if target is None else target
+    # A number that was closed when we started is now that of any file that was opened since.
+    return subprocess.DEVNULL if number in ours and ours[number] is None else target
 
 
 def _send(group: int, number: int) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -119,6 +121,93 @@ def test_a_table_in_a_pipe_cuts_nothing_off_and_reads_no_markup(capsys: pytest.C
     assert long in said
     assert "[bold]not markup[/bold]" in said
     assert ":smile:" in said
+
+
+STEERING = "a\x1b[2Jb\rc\nd\x9be\x07f\u202eg\x7fh\x85i\u2028j"
+
+
+def test_no_name_steers_the_terminal_or_fakes_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    console.warn(STEERING)
+    console.show_error(DataError(STEERING, hint=STEERING))
+    console.table((STEERING,), [(STEERING,), ((STEERING, STEERING),)], title=STEERING)
+    lines = capsys.readouterr().err.split("\n")
+    assert len(lines) == 1 + 2 + 1 + 1 + 3 + 1
+    for line in lines[:-1]:
+        assert line.isprintable(), line
+        assert re.search(r"a\\x1b\[2Jb.*c.*d\\x9be\\x07f\\u202eg\\x7fh.*i.*j", line)
+    console.say(STEERING)
+    assert capsys.readouterr().err.split("\n")[0] == r"a\x1b[2Jb\rc"
+
+
+def test_a_narrow_terminal_is_not_steered_either() -> None:
+    said = on_a_terminal(
+        f"from tasks.support import console; console.table(('c', 'd'), [({STEERING!r}, 'x' * 500)], title={STEERING!r})"
+    )
+    assert "x" * 500 in said.replace("\r\n", "")
+    assert not set(said.replace("\r\n", "")) & set("\x1b\r\n\x9b\x07\u202e\x7f\x85\u2028")
+
+
+SPEAKING = """
+import sys
+from pathlib import Path
+from tasks.support import console, process
+from tasks.support.errors import DataError
+from tasks.support.task import report
+
+def run():
+    console.say("for people")
+    console.warn("for people")
+    console.show_error(DataError("for people", hint="for people"))
+    console.table(("for people",), [("for people",)], title="for people")
+    with console.progress("for people", 10) as done, console.busy("for people"):
+        done(10)
+    opened = open(sys.argv[1], "w")  # takes the number of what is closed
+    for to_stderr in (False, True):
+        process.stream(["sh", "-c", "echo child; echo child >&2; true"], cwd=Path("/"), to_stderr=to_stderr)
+    process.capture(["true"], cwd=Path("/"), show=True)
+    opened.close()
+    console.emit_text("for machines") if sys.argv[2] == "text" else console.emit_json("for machines")
+
+try:
+    run()
+except Exception as error:
+    code = report(error)
+    sys.exit(code)
+"""
+
+
+def speaking(redirection: str, file: Path, form: str = "text") -> subprocess.CompletedProcess[str]:
+    script = f'exec "$@" {redirection}'
+    argv = ["sh", "-c", script, "sh", sys.executable, "-c", SPEAKING, str(file), form]
+    return subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full", "<&- 2>&-"])
+def test_without_a_stderr_peoples_lines_go_nowhere_and_the_task_goes_on(redirection: str, tmp_path: Path) -> None:
+    done = speaking(redirection, tmp_path / "file")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "child\nfor machines\n", "")
+    assert (tmp_path / "file").read_text() == ""
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize(
+    ("redirection", "reason"), [(">&-", "stdout is closed"), (">/dev/full", "no space left on device")]
+)
+def test_machine_output_that_cannot_be_written_is_an_error(
+    redirection: str, reason: str, form: str, tmp_path: Path
+) -> None:
+    done = speaking(redirection, tmp_path / "file", form)
+    assert done.returncode == 69, done.stderr
+    assert re.search(rf"^error: cannot write the output.*: {reason}\n  .*\n\Z", done.stderr, re.MULTILINE)
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert (tmp_path / "file").read_text() == ""
+
+
+@pytest.mark.parametrize("redirection", [">&- 2>&-", ">/dev/full 2>/dev/full", "<&- >&- 2>&-"])
+def test_without_any_stream_the_exit_code_still_tells(redirection: str, tmp_path: Path) -> None:
+    assert speaking(redirection, tmp_path / "file").returncode == 69
+    assert (tmp_path / "file").read_text() == ""
 
 
 PROGRESS = """
