@@ -55,7 +55,7 @@ ESSENTIAL = ("python", "git")
 _PACKAGES = (
     ("boto3", ("wheels.* on s3://",)),
     ("build", ("wheels.build", "release.rehearse")),
-    ("docker", ("images: to come",)),
+    ("docker", ("images (to come)",)),
     ("nox", ("the noxfile's sessions",)),
     ("packaging", ("wheels.*", "release.*")),
     ("pypi-simple", ("wheels.check", "wheels.publish", "release.rehearse")),
@@ -69,7 +69,7 @@ def examine(settings: Settings, cwd: Path) -> list[Finding]:
     """Probe everything once, in at most a few seconds, whatever is missing."""
     slow = _Slow(
         {
-            "engine": (lambda: _engine(settings), ("images: to come",)),
+            "engine": (lambda: _engine(settings), ("images (to come)",)),
             "store": (lambda: _store(settings), ("wheels.*", "release.*")),
         }
     )
@@ -78,10 +78,10 @@ def examine(settings: Settings, cwd: Path) -> list[Finding]:
         _guarded("git", ("every task that looks at the source",), _git),
         _guarded("uv", ("release.rehearse",), lambda: _uv(settings)),
         _guarded("source", ("wheels.build", "release.rehearse --source"), lambda: _source(settings, cwd)),
-        _guarded("test python", ("suites: to come",), lambda: _test_python(settings)),
+        _guarded("test python", ("suites (to come)",), lambda: _test_python(settings)),
         *_packages(),
         *slow.findings(),
-        _guarded("registry logins", ("images: to come",), lambda: _logins(settings)),
+        _guarded("registry logins", ("images (to come)",), lambda: _logins(settings)),
         *_credentials(settings),
     ]
 
@@ -171,7 +171,7 @@ def _source(settings: Settings, cwd: Path) -> Finding:
 
 
 def _test_python(settings: Settings) -> Finding:
-    needed_by = ("suites: to come",)
+    needed_by = ("suites (to come)",)
     python = library_python(settings)
     if python is None:
         gap = "no python3 on PATH outside this tool's venv"
@@ -201,7 +201,7 @@ def _packages() -> list[Finding]:
 
 
 def _engine(settings: Settings) -> Finding:
-    needed_by = ("images: to come",)
+    needed_by = ("images (to come)",)
     address = redact(settings.variable("DOCKER_HOST") or "unix:///var/run/docker.sock")
     if installed("docker") is None:
         return Finding("engine", State.MISSING, "not asked: the package docker is not installed", needed_by, SETUP)
@@ -229,7 +229,7 @@ def _store(settings: Settings) -> Finding:
 
 
 def _logins(settings: Settings) -> Finding:
-    needed_by = ("images: to come",)
+    needed_by = ("images (to come)",)
     home = settings.variable("HOME") or str(Path.home())
     file = Path(settings.variable("DOCKER_CONFIG") or Path(home, ".docker")) / "config.json"
     remedy = "docker login, where a task pushes"
@@ -251,8 +251,8 @@ def _credentials(settings: Settings) -> list[Finding]:
     """Say which credentials are set; their values are not looked at beyond that."""
     wanted = (
         (("PYPI_TOKEN",), ("wheels.publish",)),
-        (("DOCKERHUB_USERNAME", "DOCKERHUB_TOKEN"), ("images: to come",)),
-        (("HF_TOKEN",), ("suites: to come",)),
+        (("DOCKERHUB_USERNAME", "DOCKERHUB_TOKEN"), ("images (to come)",)),
+        (("HF_TOKEN",), ("suites (to come)",)),
     )
     rows = [_variables(names, needed_by, settings) for names, needed_by in wanted]
     return [*rows, _aws(settings)]

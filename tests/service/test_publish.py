@@ -566,7 +566,7 @@ def test_a_dry_run_shows_the_plan_and_needs_no_token(library: Release, monkeypat
         out, err = task.communicate()
     assert task.returncode == 0, err
     assert [row["action"] for row in json.loads(out)["actions"]] == ["twine check", "twine upload", "read back"]
-    assert "profile production" in err.splitlines()[0]
+    assert "profile production, dry run" in err.splitlines()[0]
     assert library.proxy.uploads == 0
 
 
