@@ -19,10 +19,10 @@ from itertools import chain
 
 from tasks.support.errors import DataError
 from tasks.support.store import ABSENT, ConditionFailedError, Expected
-from tasks.wheels import layout
+from tasks.wheels import layout, state_checks
 from tasks.wheels.drawing import PAGE_NAMES, draw_store, draw_view, expected_keys, in_deletion_order
 from tasks.wheels.index import Index
-from tasks.wheels.state import FORMAT, FileRecord, ProjectState, ViewState
+from tasks.wheels.state import FORMAT, UNREADABLE, FileRecord, ProjectState, ViewState, check_files
 from tasks.wheels.upload import show_commit
 
 PARALLEL = 8
@@ -83,8 +83,11 @@ def read_note(index: Index, commit: str) -> Removal | None:
         files = {
             project: tuple(FileRecord(**row) for row in rows) for project, rows in sorted(document["files"].items())
         }
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DataError(f"cannot read the note {key}: {error!r}", hint="nothing was changed") from error
+        for records in files.values():
+            check_files(records)
+        state_checks.check_texts(blob.data, document)
+    except UNREADABLE as error:
+        raise DataError(f"cannot read the note {key}: {repr(error)[:200]}", hint="nothing was changed") from error
     if not known:
         raise DataError(f"the note {key} was written by another version of this tool", hint="nothing was changed")
     if any(record.commit != commit for records in files.values() for record in records):

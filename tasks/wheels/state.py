@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from json.encoder import encode_basestring as _text
 from typing import Any
 
 from tasks.support.errors import DataError, MissingInputError
-from tasks.wheels import layout
+from tasks.wheels import layout, state_checks
 
 FORMAT = 1
 HISTORY = 50
+# What reading a document that is not as it should be raises.
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
 class TimeSource(Enum):
@@ -84,10 +86,12 @@ class ProjectState:
     def decode(cls, data: bytes, key: str) -> ProjectState:
         """Read a document, or raise DataError naming its key."""
         try:
-            document = _decode(data)
-            files = {name: _record(name, row) for name, row in document["files"].items()}
-            return cls(str(document["project"]), int(document["revision"]), files)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            document = _decode(data, "project", key, layout.PROJECT_STATES)
+            files = {name: FileRecord(key=name, **row) for name, row in document["files"].items()}
+            check_files(files.values())
+            state_checks.check_number(document["revision"], "revision")
+            return cls(document["project"], document["revision"], files)
+        except UNREADABLE as error:
             raise _unreadable(key, error) from error
 
 
@@ -159,10 +163,10 @@ class ViewState:
     def decode(cls, data: bytes, key: str) -> ViewState:
         """Read a document, or raise DataError naming its key."""
         try:
-            document = _decode(data)
-            revisions = tuple(_revision(row) for row in document["revisions"].values())
+            document = _decode(data, "view", key, layout.VIEW_STATES)
+            revisions = [_revision(name, row) for name, row in document["revisions"].items()]
             return cls(document["view"], tuple(sorted(revisions, key=lambda revision: revision.number)))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except UNREADABLE as error:
             raise _unreadable(key, error) from error
 
 
@@ -188,39 +192,43 @@ def _row(record: FileRecord) -> bytes:
     return f"{text}}}".encode()
 
 
-def _record(key: str, row: Mapping[str, Any]) -> FileRecord:
-    record = FileRecord(key=key, **row)
-    # Nearly every row: one whole number, the rest texts. Only another one is looked at fact by fact.
-    if type(record.size) is not int or [*map(type, row.values())].count(str) != len(row) - 1:
-        _check_types(record)
-    return record
+def check_files(files: Collection[FileRecord]) -> None:
+    """Check every fact of the files as they were read; raises one of UNREADABLE."""
+    state_checks.check_records(files)
+    for text in {record.commit_time_from for record in files}:
+        TimeSource(text)
 
 
-def _check_types(record: FileRecord) -> None:
-    texts = (record.version, record.sha256, record.uploaded, record.commit_time, record.commit_time_from)
-    optional = (record.variant, record.requires_python, record.metadata_sha256, record.yanked)
-    if type(record.size) is not int or not all(type(text) is str for text in texts):
-        raise ValueError(f"{record.key} lacks a fact, or has one of the wrong type")
-    if not all(text is None or type(text) is str for text in optional):
-        raise ValueError(f"{record.key} has a fact of the wrong type")
-
-
-def _revision(row: dict[str, Any]) -> Revision:
+def _revision(name: str, row: dict[str, Any]) -> Revision:
     listed = row.pop("files")
-    files = None if listed is None else {project: tuple(keys) for project, keys in listed.items()}
-    return Revision(files=files, **row)
+    files = None if listed is None else {project: tuple(_list(keys)) for project, keys in listed.items()}
+    revision = Revision(files=files, **row)
+    state_checks.check_revision(revision, name)
+    TimeSource(revision.commit_time_from)
+    return revision
 
 
-def _decode(data: bytes) -> Any:
+def _list(keys: Any) -> list[Any]:
+    if type(keys) is not list:
+        raise TypeError("a project's files are no list")
+    return keys
+
+
+def _decode(data: bytes, what: str, key: str, folder: str) -> Any:
     document = json.loads(data)
-    if document["format"] != FORMAT:
-        raise ValueError(f"format {document['format']!r} is not {FORMAT}: written by another version of this tool")
+    form, name = document["format"], document[what]
+    if type(form) is not int or form != FORMAT:
+        raise ValueError(f"format {form!r} is not {FORMAT}: written by another version of this tool")
+    if name != key.removeprefix(folder).removesuffix(".json"):
+        raise ValueError(f"it is the state of {what} {name!r}")
+    state_checks.check_texts(data, document)
     return document
 
 
 def _unreadable(key: str, error: Exception) -> DataError:
+    reason = " ".join(str(error).split())[:200].encode("utf-8", "backslashreplace").decode()
     return DataError(
-        f"cannot read the state {key}: {type(error).__name__}: {error}",
+        f"cannot read the state {key}: {type(error).__name__}: {reason}",
         hint="nothing was changed; restore that object from the bucket's version history, "
         "else delete it and run wheels.adopt",
     )

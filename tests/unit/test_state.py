@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.support.errors import DataError
+from tasks.wheels import layout
 from tasks.wheels.state import FileRecord, ProjectState, Revision, ViewState
 
 # What could be taken for the document's own structure.
@@ -15,6 +18,12 @@ TRICKY = ["", "},", '},"', '"},"', '{"a":{', "\\", '\\"', "},\n", "]}", "\u2028"
 TEXT = st.one_of(
     st.sampled_from(TRICKY), st.text(max_size=20), st.lists(st.sampled_from('{}[],:"\\a'), max_size=8).map("".join)
 )
+
+NAMES = st.from_regex(r"[a-z0-9]{1,3}(-[a-z0-9]{1,3}){0,2}", fullmatch=True)
+VARIANTS = st.sampled_from(["", "cu130", "rocm7.2", "cpu"])
+COMMIT = "c" * 40
+TIME = "2026-01-01T00:00:00.000000Z"
+PROJECT, VIEW = layout.project_state("a"), layout.view_state("nightly")
 
 
 def record(key: str, yanked: str | None, requires_python: str | None = None) -> FileRecord:
@@ -35,8 +44,8 @@ def record(key: str, yanked: str | None, requires_python: str | None = None) -> 
 def test_a_projects_state_reads_back_as_it_was_written(texts: list[tuple[str, str]]) -> None:
     files = {key: record(key, *pair) for number, pair in enumerate(texts) if (key := f"{number:040x}/a-1.0.whl")}
     state = ProjectState("a", 3, files)
-    assert ProjectState.decode(state.encode(), "key") == state
-    assert ProjectState.decode(state.encode(), "key").encode() == state.encode()
+    assert ProjectState.decode(state.encode(), PROJECT) == state
+    assert ProjectState.decode(state.encode(), PROJECT).encode() == state.encode()
 
 
 @given(TEXT, TEXT, st.sampled_from([None, "", "rocm"]), st.integers(0, 2**60))
@@ -48,15 +57,15 @@ def test_a_projects_state_is_plain_json_with_sorted_names(key: str, text: str, v
     assert ProjectState(text, 3, {key: one}).encode() == plain.replace('}},"format"', '}},\n"format"').encode() + b"\n"
 
 
-@given(TEXT, st.dictionaries(TEXT, st.dictionaries(TEXT, st.integers(0, 9), max_size=3), max_size=3))
+@given(TEXT, st.dictionaries(NAMES, st.dictionaries(VARIANTS, st.integers(0, 9), max_size=3), max_size=3))
 def test_a_views_state_reads_back_as_it_was_written(note: str, counts: dict[str, dict[str, int]]) -> None:
-    files = {project: tuple(f"{project}/{variant}" for variant in sorted(row)) for project, row in counts.items()}
+    files = {name: tuple(f"{COMMIT}/{name}-1+{label}.whl" for label in sorted(row)) for name, row in counts.items()}
     revisions = tuple(
-        Revision(number, "0" * 40, "time", "git", "time", note, counts, files if number % 2 else None, number - 1)
+        Revision(number, COMMIT, TIME, "git", TIME, note, counts, files if number % 2 else None, number - 1)
         for number in (1, 2, 10)
     )
     state = ViewState("nightly", revisions)
-    assert ViewState.decode(state.encode(), "key") == state
+    assert ViewState.decode(state.encode(), VIEW) == state
 
 
 def test_a_document_has_one_file_a_line() -> None:
@@ -80,3 +89,147 @@ def test_a_damaged_document_is_an_error_that_names_it(data: bytes) -> None:
     for kind in (ProjectState, ViewState):
         with pytest.raises(DataError, match=r"_state/x\.json"):
             kind.decode(data, "_state/x.json")
+
+
+# One wrong thing in a right document
+
+
+def whole(key: str) -> Any:
+    """Return a valid document with every kind of fact."""
+    one = record(f"{COMMIT}/a-1.0-py3-none-any.whl", "broken", ">=3.8")
+    two = replace(record(f"{COMMIT}/a-1.0+cu130.whl", None), version="1!1.0rc1.post2.dev3+g1.cu130", variant="cu130")
+    files = {one.key: replace(one, metadata_sha256="a" * 64), two.key: two}
+    keys = tuple(sorted(files))
+    first = Revision(1, COMMIT, TIME, "git", TIME, "upload", {"a": {"": 1, "cu130": 1}}, {"a": keys})
+    view = ViewState("nightly", (first, replace(first, number=2, files=None, restores=1)))
+    return json.loads((ProjectState("a", 3, files) if key == PROJECT else view).encode())
+
+
+def decode(key: str, document: Any) -> ProjectState | ViewState:
+    return (ProjectState if key == PROJECT else ViewState).decode(json.dumps(document).encode(), key)
+
+
+def places(item: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the way to every value of a document."""
+    yield path
+    for name in item if isinstance(item, dict) else range(len(item)) if isinstance(item, list) else ():
+        yield from places(item[name], (*path, name))
+
+
+def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    parent = document
+    for name in path[:-1]:
+        parent = parent[name]
+    parent[path[-1]] = value
+    return document
+
+
+WRONG: list[object] = [
+    None,
+    True,
+    -1,
+    1.5,
+    2**64,
+    "",
+    "x",
+    "<script>",
+    "\ud800",
+    "1.0\n1.0",
+    "9" * 5000,
+    TIME.replace("01", "13"),
+    [],
+    [None],
+    {},
+]
+JUNK = st.sampled_from(WRONG) | st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.data(), st.sampled_from([PROJECT, VIEW]), JUNK, TEXT, st.sampled_from(["value", "gone", "name"]))
+def test_one_wrong_thing_is_read_in_its_right_shape_or_refused(
+    data: st.DataObject, key: str, junk: object, name: str, how: str
+) -> None:
+    document = whole(key)
+    path = data.draw(st.sampled_from([*places(document)]))
+    if how == "value" or not path or isinstance(path[-1], int):
+        document = changed(document, path, junk)
+    else:
+        parent = document
+        for step in path[:-1]:
+            parent = parent[step]
+        value = parent.pop(path[-1])
+        if how == "name":
+            parent[name] = value
+    try:
+        state = decode(key, document)
+    except DataError as error:
+        refused = error.message
+    else:
+        refused = key
+        again = (ProjectState if key == PROJECT else ViewState).decode(state.encode(), key)
+        assert again == state
+    assert key in refused
+    assert "\n" not in refused
+    refused.encode()
+
+
+FILE = ("files", f"{COMMIT}/a-1.0-py3-none-any.whl")
+REVISION = ("revisions", "1")
+
+
+@pytest.mark.parametrize(
+    ("key", "path", "values"),
+    [
+        (PROJECT, ("project",), ["b", "", None, 1, []]),
+        (PROJECT, ("revision",), [None, -1, "3", 3.0, True, 2**64]),
+        (PROJECT, ("format",), [True, 1.0, "1", None]),
+        (PROJECT, (*FILE, "commit_time_from"), ["x", "", None, 1, []]),
+        (PROJECT, (*FILE, "version"), ["<script>", "", "1.0 ", "v1.0", "1.0\n1.0", "9" * 5000, None, 1]),
+        (PROJECT, (*FILE, "sha256"), ["", "0" * 63, "0" * 65, "A" * 64, "g" * 64, "0" * 64 + "\n", None]),
+        (PROJECT, (*FILE, "metadata_sha256"), ["", "0" * 63, 1, []]),
+        (PROJECT, (*FILE, "uploaded"), [
+            "", "now", TIME[:-1], TIME.replace("00:00", "00:60"), "2026-02-30" + TIME[10:],
+        ]),
+        (PROJECT, (*FILE, "commit_time"), ["", "999" + TIME[4:], TIME.replace("T", " "), None, 0]),
+        (PROJECT, (*FILE, "size"), [None, -1, 1.0, True, "1", 2**64]),
+        (PROJECT, (*FILE, "variant"), ["", "<b>", "../x", "CU130", 1, [], {}]),
+        (PROJECT, (*FILE, "yanked"), [1, [], {}, False, "\ud800"]),
+        (PROJECT, (*FILE, "requires_python"), [1, [], {}, False, "\udfff"]),
+        (PROJECT, ("files", "a-1.0.whl"), [{}]),
+        (PROJECT, ("files",), [[], None, "x", {"a-1.0.whl": {}}, {FILE[1]: []}, {FILE[1]: None}]),
+        (VIEW, ("view",), ["v1.0", "", None, []]),
+        (VIEW, ("revisions",), [[], None, {"1": []}, {"1": {}}]),
+        (VIEW, (*REVISION, "number"), [2, 1.0, True, None, "1"]),
+        (VIEW, (*REVISION, "commit"), ["c" * 39, "C" * 40, None, COMMIT + "\n"]),
+        (VIEW, (*REVISION, "commit_time"), ["", "now", None]),
+        (VIEW, (*REVISION, "moved"), ["", "now", None]),
+        (VIEW, (*REVISION, "commit_time_from"), ["x", None, []]),
+        (VIEW, (*REVISION, "note"), [[], None, 1, "\ud800"]),
+        (VIEW, (*REVISION, "restores"), ["1", -1, 1.0, []]),
+        (VIEW, (*REVISION, "counts"), [
+            [], None, {"a": []}, {"a": {"": "1"}}, {"a": {"": -1}}, {"a": {"<b>": 1}}, {"A/": {}},
+        ]),
+        (VIEW, (*REVISION, "files"), [
+            [], "a", {"a": FILE[1]}, {"a": [1]}, {"a": [[]]}, {"a": ["x"]}, {"a": None}, {"a": [FILE[1]] * 2},
+        ]),
+    ],
+)  # fmt: skip
+def test_a_wrong_fact_is_refused_and_its_document_named(key: str, path: tuple[Any, ...], values: list[object]) -> None:
+    for value in values:
+        document = changed(whole(key), path, value)
+        with pytest.raises(DataError, match=key.replace(".", r"\.")):
+            decode(key, document)
+
+
+@pytest.mark.parametrize(("left", "right"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_a_document_that_nests_without_end_is_refused(left: bytes, right: bytes) -> None:
+    data = left * 200_000 + b"1" + right * 200_000
+    for text in (data, b'{"format":1,"project":"a","view":"nightly","files":' + data + b"}"):
+        for kind, key in ((ProjectState, PROJECT), (ViewState, VIEW)):
+            with pytest.raises(DataError, match=key):
+                kind.decode(text, key)

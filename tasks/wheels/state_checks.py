@@ -1,0 +1,117 @@
+"""Checks of what a state says: each raises ValueError or TypeError naming the first wrong fact.
+
+A state is read at every upload, so facts are checked by the column: one expression over ten thousand of them at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from tasks.wheels.versions import LONGEST
+
+if TYPE_CHECKING:
+    from tasks.wheels.state import FileRecord, Revision
+
+_LARGEST = 2**63
+_KEY = r"[0-9a-f]{40}/[A-Za-z0-9._+!-]++(?:(?<=\.whl)|(?<=\.tar\.gz))"
+_SHA256 = r"[0-9a-f]{64}"
+_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2}\.[0-9]{6}Z"
+_LABELS = r"[a-z0-9]++(?:\.[a-z0-9]++)*+"
+# The normalised form of PEP 440.
+_VERSION = (
+    r"(?:[0-9]++!)?+[0-9]++(?:\.[0-9]++)*+(?:(?:a|b|rc)[0-9]++)?(?:\.post[0-9]++)?+(?:\.dev[0-9]++)?+"
+    rf"(?:\+{_LABELS})?+"
+)
+_PROJECT = r"[a-z0-9]++(?:-[a-z0-9]++)*+"
+_COMMIT = r"[0-9a-f]{40}"
+
+
+def check_records(records: Collection[FileRecord]) -> None:
+    """Check every fact of the files of a project."""
+    _texts(_KEY, [record.key for record in records], "key of a file")
+    _texts(_SHA256, [record.sha256 for record in records], "sha256")
+    hashes = [record.metadata_sha256 for record in records if record.metadata_sha256 is not None]
+    _texts(_SHA256, hashes, "metadata_sha256")
+    check_versions({record.version for record in records})
+    _numbers([record.size for record in records], "size")
+    _times({record.uploaded for record in records} | {record.commit_time for record in records})
+    _texts(_LABELS, {record.variant for record in records} - {None}, "variant")
+    free = {record.requires_python for record in records} | {record.yanked for record in records}
+    for text in free - {None}:
+        _text(text)
+
+
+def check_versions(versions: Collection[str]) -> None:
+    """Check that these are normalised versions (PEP 440)."""
+    _texts(_VERSION, versions, "version")
+    if versions and max(map(len, versions)) > LONGEST:
+        raise ValueError(f"a version has more than {LONGEST} characters")
+
+
+def check_revision(revision: Revision, name: str) -> None:
+    """Check every fact of a view's revision, which is written under ``name``."""
+    _numbers([revision.number, *([] if revision.restores is None else [revision.restores])], "number of a revision")
+    if name != str(revision.number):
+        raise ValueError(f"revision {revision.number} stands under {name!r}")
+    _texts(_COMMIT, [revision.commit], "commit")
+    _times({revision.commit_time, revision.moved})
+    _text(revision.note)
+    _texts(_PROJECT, revision.counts, "project")
+    for counts in revision.counts.values():
+        _texts(_LABELS, counts.keys() - {""}, "variant")
+        _numbers([*counts.values()], "count")
+    for project, keys in (revision.files or {}).items():
+        _texts(_PROJECT, [project], "project")
+        _texts(_KEY, keys, "key of a file")
+        if len(set(keys)) != len(keys):
+            raise ValueError(f"a file of {project} is listed twice")
+
+
+def check_number(number: object, what: str) -> None:
+    """Check that this is a whole number from 0 on."""
+    _numbers([number], what)
+
+
+def check_texts(data: bytes, document: Mapping[str, Any]) -> None:
+    """Check that every text can be written again: an escape can make half of a surrogate pair."""
+    if b"\\u" not in data:
+        return
+    rest: list[Any] = [document]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, dict):
+            rest += [*item, *item.values()]
+        elif isinstance(item, list):
+            rest += item
+        elif isinstance(item, str):
+            item.encode()
+
+
+def _texts(pattern: str, texts: Iterable[Any], what: str) -> None:
+    # Joining refuses what is no text. A line break in one cannot make two right ones of it: they are counted.
+    column = [*texts]
+    lines = "\n".join([*column, ""])
+    if lines.count("\n") == len(column) and re.fullmatch(f"(?:{pattern}\n)*", lines):
+        return
+    wrong = next(text for text in column if not re.fullmatch(pattern, text))
+    raise ValueError(f"not a {what}: {wrong[:100]!r}")
+
+
+def _text(text: object) -> None:
+    if type(text) is not str:
+        raise TypeError(f"not a text: {str(text)[:100]!r}")
+
+
+def _numbers(numbers: Collection[Any], what: str) -> None:
+    wrong = {*map(type, numbers)} - {int}
+    if wrong or (numbers and not 0 <= min(numbers) <= max(numbers) < _LARGEST):
+        raise ValueError(f"{what}: not a whole number from 0 on")
+
+
+def _times(times: Collection[str]) -> None:
+    _texts(_TIME, times, "time")
+    for day in {time[:10] for time in times}:
+        date.fromisoformat(day)
