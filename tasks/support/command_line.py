@@ -9,9 +9,11 @@ import shlex
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tasks.support import paths
 from tasks.support.console import mask
 from tasks.support.errors import (
     ConfigurationError,
@@ -99,11 +101,14 @@ class Command:
         ]
         prefix = ["env", *map(shlex.quote, gone)] if gone else []
         line = " ".join([*prefix, *given, *(shlex.quote(self.hide(word)) for word in self.words)])
-        return line if self.cwd.absolute() == Path.cwd() else f"cd {shlex.quote(os.fspath(self.cwd))} && {line}"
+        with suppress(MissingInputError):  # the current folder is gone
+            if paths.absolute(self.cwd) == paths.current_folder():
+                return line
+        return f"cd {shlex.quote(os.fspath(self.cwd))} && {line}"
 
     def executable(self, environment: Mapping[str, str]) -> str:
         """Return the path of the program as the child's PATH has it."""
-        if not self.cwd.is_dir():
+        if not paths.is_folder(self.cwd):
             raise MissingInputError(f"the folder to run {self.name} in does not exist: {self.cwd}")
         word = self.words[0]
         found = str(self.cwd.absolute() / word) if "/" in word else shutil.which(word, path=environment.get("PATH"))

@@ -23,14 +23,12 @@ def doctor(
     report: bool = False,
 ) -> None:
     """Show what is here, what is missing, and which tasks need it."""
-    from pathlib import Path
-
     from tasks.support import console, settings
     from tasks.support.doctor import as_data, examine, require_essentials, show
     from tasks.support.doctor_report import report_text
 
     chosen = settings.load(source=source, store=store)
-    findings = examine(chosen, Path.cwd())
+    findings = examine(chosen)
     if report:
         console.emit_text(report_text(chosen, findings))
     elif json:

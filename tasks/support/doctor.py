@@ -17,6 +17,7 @@ from typing import Any
 
 from tasks.support import console
 from tasks.support.errors import ConfigurationError, MissingInputError, OmniError
+from tasks.support.paths import current_folder
 from tasks.support.process import capture
 from tasks.support.redaction import redact
 from tasks.support.settings import Settings
@@ -26,6 +27,8 @@ PATIENCE = 2.0
 """Seconds that the probes which may hang (engine, bucket) have together, after the local ones."""
 
 _LOCAL = 20.0
+
+_ON_S3 = ("wheels.* on s3://",)
 
 SETUP = "run scripts/rehearse once: it installs what is locked"
 
@@ -65,8 +68,8 @@ _PACKAGES = (
 )
 
 
-def examine(settings: Settings, cwd: Path) -> list[Finding]:
-    """Probe everything once, in at most a few seconds, whatever is missing."""
+def examine(settings: Settings, cwd: Path | None = None) -> list[Finding]:
+    """Probe everything once, in at most a few seconds, whatever is missing (``cwd``: by default the current one)."""
     slow = _Slow(
         {
             "engine": (lambda: _engine(settings), ("images (to come)",)),
@@ -164,8 +167,8 @@ def _uv(settings: Settings) -> Finding:
     return Finding("uv", State.HERE, said.removeprefix("uv "), ("release.rehearse",))
 
 
-def _source(settings: Settings, cwd: Path) -> Finding:
-    source = resolve_source(settings, cwd)
+def _source(settings: Settings, cwd: Path | None) -> Finding:
+    source = resolve_source(settings, cwd or current_folder())
     at = f"commit {commit_of(source)[:12]}" if has_git(source) else "no git: its tasks need --commit"
     return Finding("source", State.HERE, f"{source} ({at})", ("wheels.build", "release.rehearse --source"))
 
@@ -255,7 +258,7 @@ def _credentials(settings: Settings) -> list[Finding]:
         (("HF_TOKEN",), ("suites (to come)",)),
     )
     rows = [_variables(names, needed_by, settings) for names, needed_by in wanted]
-    return [*rows, _aws(settings)]
+    return [*rows, _guarded("AWS credentials", _ON_S3, lambda: _aws(settings))]
 
 
 def _variables(names: tuple[str, ...], needed_by: tuple[str, ...], settings: Settings) -> Finding:
@@ -267,7 +270,7 @@ def _variables(names: tuple[str, ...], needed_by: tuple[str, ...], settings: Set
 
 
 def _aws(settings: Settings) -> Finding:
-    needed_by = ("wheels.* on s3://",)
+    needed_by = _ON_S3
     if settings.variable("AWS_ACCESS_KEY_ID") and settings.variable("AWS_SECRET_ACCESS_KEY"):
         return Finding("AWS credentials", State.HERE, "set in the environment", needed_by)
     if settings.variable("AWS_PROFILE"):

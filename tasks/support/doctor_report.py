@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
+from tasks.support import paths
 from tasks.support.command_line import last_useful_line
 from tasks.support.doctor import Finding
 from tasks.support.errors import OmniError
@@ -102,7 +103,7 @@ def ask_library(settings: Settings, timeout: float = INVENTORY_TIMEOUT) -> Inven
         python = library_python(settings)
         if python is None:
             return Inventory(failed=("no test python",))
-        cwd = Path(settings.source).expanduser().absolute() if settings.source else Path("/")
+        cwd = paths.absolute(paths.as_path(settings.source, "the source")) if settings.source else Path("/")
         said = capture([python, "-c", _ASK], cwd=cwd, timeout=timeout, check=False)
     except OmniError as error:
         return Inventory(failed=(error.message,))

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 
+from tasks.support import paths
 from tasks.support.command_line import TIMED_OUT, last_useful_line
 from tasks.support.errors import ConfigurationError, DataError, MissingInputError, TemporaryError, UsageError
 from tasks.support.process import Captured, capture
@@ -19,6 +20,8 @@ from tasks.support.settings import CHECKOUT, Settings
 
 PACKAGE = "vllm_omni"
 SIBLING = "vllm-omni"
+_GIVEN_SOURCE = "--source or OMNI_CI_SOURCE"
+_GIVEN_PYTHON = "--python or OMNI_CI_PYTHON"
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _TIMEOUT = 120.0
@@ -67,14 +70,16 @@ def resolve_source(settings: Settings, cwd: Path, *, checkout: Path = CHECKOUT) 
     Raises MissingInputError naming what was tried.
     """
     if settings.source is not None:
-        given = (cwd / Path(settings.source).expanduser()).absolute()
-        if not given.is_dir():
-            raise MissingInputError(f"the source is not a folder: {given}", hint="correct --source or OMNI_CI_SOURCE")
+        given = paths.absolute(cwd / paths.as_path(settings.source, _GIVEN_SOURCE))
+        if not paths.is_folder(given):
+            raise MissingInputError(
+                f"the source is not a folder: {paths.shown(given)}", hint=f"correct {_GIVEN_SOURCE}"
+            )
         return given
     sibling = checkout.parent / SIBLING
     top = _git_top(cwd)
     for candidate in (top, sibling):
-        if candidate is not None and (candidate / PACKAGE).is_dir():
+        if candidate is not None and paths.is_folder(candidate / PACKAGE):
             return candidate
     around = f"{top} (no {PACKAGE}/ in it)" if top else f"{cwd} (not in a git checkout)"
     raise MissingInputError(
@@ -217,13 +222,13 @@ def library_python(settings: Settings) -> Path | None:
     """
     path = settings.variable("PATH") or os.defpath
     if settings.python is not None:
-        found = shutil.which(str(Path(settings.python).expanduser()), path=path)
+        found = shutil.which(str(paths.as_path(settings.python, _GIVEN_PYTHON)), path=path)
         if found is None:
-            raise MissingInputError(f"no such python: {settings.python}", hint="correct --python or OMNI_CI_PYTHON")
-        return Path(found).absolute()
+            raise MissingInputError(f"no such python: {paths.shown(settings.python)}", hint=f"correct {_GIVEN_PYTHON}")
+        return paths.absolute(found)
     ours = Path(sys.prefix) if sys.prefix != sys.base_prefix else None
     for folder in path.split(os.pathsep):
         found = shutil.which("python3", path=folder) if folder else None
-        if found and (ours is None or Path(folder).resolve() != (ours / "bin").resolve()):
-            return Path(found).absolute()
+        if found and (ours is None or paths.absolute(folder).resolve() != (ours / "bin").resolve()):
+            return paths.absolute(found)
     return None

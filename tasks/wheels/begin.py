@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from tasks.support import console, profiles, source
+from tasks.support import console, paths, profiles, source
 from tasks.support.errors import ConfigurationError, DataError, MissingInputError
 from tasks.support.settings import Settings
 from tasks.support.store import open_store
@@ -39,7 +39,7 @@ def announce(profile: profiles.Profile, deed: profiles.Deed, target: str, *, dry
 def find_source(settings: Settings) -> Path | None:
     """Return the source when there is one; only a given one must exist."""
     try:
-        return source.resolve_source(settings, Path.cwd())
+        return source.resolve_source(settings, paths.current_folder())
     except MissingInputError:
         if settings.source is not None:
             raise
@@ -69,20 +69,20 @@ def choose_files(dist: str | None, files: Sequence[str] | None, checkout: Path |
 
     Raises DataError when the folder holds none.
     """
-    named = [Path(name) for name in files or ()]
+    named = [paths.as_path(name, "--wheel") for name in files or ()]
     for path in named:
-        if not path.exists():
-            raise MissingInputError(f"there is no file {path}", hint="correct --wheel")
-    folder = Path(dist) if dist is not None else (checkout or Path.cwd()) / "dist"
+        if not paths.is_there(path):
+            raise MissingInputError(f"there is no file {paths.shown(path)}", hint="correct --wheel")
+    folder = paths.as_path(dist, "--dist") if dist is not None else (checkout or paths.current_folder()) / "dist"
     if named and dist is None and not sdist:
         return named
-    if not folder.is_dir():
+    if not paths.is_folder(folder):
         hint = "run invoke wheels.build, or say where the wheels are: --dist DIR, --wheel FILE"
-        raise MissingInputError(f"there is no folder {folder}", hint=hint)
-    found = [] if named else sorted(folder.glob("*.whl"))
+        raise MissingInputError(f"there is no folder {paths.shown(folder)}", hint=hint)
+    found = [] if named else paths.matching(folder, "*.whl")
     if not named and not found:
         raise DataError(f"{folder} holds no wheel", hint="run invoke wheels.build")
-    sdists = sorted(folder.glob("*.tar.gz")) if sdist else []
+    sdists = paths.matching(folder, "*.tar.gz") if sdist else []
     if sdist and not sdists:
         raise DataError(f"{folder} holds no sdist", hint="run invoke wheels.build")
     return [*named, *found, *sdists]
