@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import errno
 import fcntl
 import hashlib
 import importlib.util
@@ -25,6 +26,10 @@ from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
+GRACE = 5.0
+"""Seconds for a stopped installer to end by itself, and for a folder to be left by what still writes to it."""
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 USAGE, DATA, REFUSED, BUG, TEMPORARY, CONFIGURATION = 64, 65, 69, 70, 75, 78
 
 # A machine's settings for other installations, which would send the locked packages elsewhere or contradict the lock.
@@ -87,10 +92,13 @@ class Environment:
     def wanted(self) -> dict[str, str]:
         """Return what a finished environment's mark must say (a venv holds absolute paths, so its own is part)."""
         try:
-            lock = hashlib.sha256(self.lock.read_bytes()).hexdigest()
+            lock = self.lock.read_bytes()
+            lock.decode()
         except OSError as error:
             raise Stop(66, f"the lock {self.lock} cannot be read: {error.strerror}.") from None
-        return {"lock": lock, "path": str(self.folder)}
+        except UnicodeDecodeError as error:
+            raise Stop(DATA, f"the lock {self.lock} is not UTF-8 text from byte {error.start} on.") from None
+        return {"lock": hashlib.sha256(lock).hexdigest(), "path": str(self.folder)}
 
     def fault(self) -> str | None:
         """Say why the environment has to be made, or None if it is complete and right."""
@@ -133,7 +141,15 @@ class Environment:
         elif self.folder.exists():
             with contextlib.suppress(OSError):
                 self._mark.unlink()
-            shutil.rmtree(self.folder)
+            end = time.monotonic() + GRACE
+            while self.folder.exists():
+                try:
+                    shutil.rmtree(self.folder)
+                except OSError as error:
+                    # A child of a killed set-up may still write here: then there is more to delete than was seen.
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT) or time.monotonic() > end:
+                        raise
+                    time.sleep(0.05)
 
 
 # --- Making it -------------------------------------------------------------------------------------------------------
@@ -147,12 +163,21 @@ class Installer:
     python: str
     uv: bool = False
 
+    def config(self) -> str:
+        """Return what `pip config list` says."""
+        argv = [*self.command, "config", "list"]
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        return done.stdout.decode("utf-8", "replace")
+
     def install(self) -> list[str]:
         """Return the command that installs what requirements files name, all of it by hash, and nothing else."""
         if self.uv:
             options = ["--python", self.python, "--compile-bytecode", "--no-progress"]
             return [*self.command, "pip", "install", *options, "--require-hashes", "--no-deps"]
         options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+        if pip_settings(self.config()).get("retries") == "0":
+            # Of an index that cannot be reached pip speaks only when it tries again.
+            options += ["--retries", "1"]
         return [*self.command, "install", *options, "--require-hashes", "--no-deps"]
 
 
@@ -213,8 +238,7 @@ class Builder:
         only_uv = self.environment.folder / "uv.txt"
         only_uv.write_text(pin.group(), encoding="utf-8")
         self._install(pip.install(), only_uv, "installed the locked uv")
-        config = subprocess.run([*pip.command, "config", "list"], capture_output=True, text=True, check=False)
-        options, settings = uv_settings(config.stdout)
+        options, settings = uv_settings(pip.config())
         uv = Installer([str(self.environment.python.with_name("uv"))], pip.python, uv=True)
         argv = [*uv.install(), *options, "-r", str(self.environment.lock)]
         if self._run_step("installed the locked packages", argv, settings):
@@ -269,6 +293,7 @@ class Builder:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=[self._lock_fd],
+                start_new_session=True,
                 encoding="utf-8",
                 errors="replace",
             ) as child,
@@ -280,8 +305,33 @@ class Builder:
                     show(line)
                 return child.wait()
             except BaseException:
-                child.terminate()
+                end_group(child)
                 raise
+
+
+def end_group(child: subprocess.Popen[str]) -> None:
+    """End a child that leads a session, and all that it started, so that nothing of it writes any more.
+
+    A `python -m venv` that is ended alone leaves its ensurepip behind, which goes on to fill the environment.
+    """
+    # A second Ctrl-C must not keep the rest from being ended.
+    previous = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
+    try:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(GRACE)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        end = time.monotonic() + 1.0  # the dead count until they are reaped, which in a container may be never
+        with contextlib.suppress(ProcessLookupError):
+            while time.monotonic() < end:
+                os.killpg(child.pid, 0)
+                time.sleep(0.01)
+    finally:
+        for number, usual in previous.items():
+            signal.signal(number, usual)
 
 
 def _other_installers(python: str) -> Iterator[Installer]:
@@ -299,16 +349,22 @@ def _other_installers(python: str) -> Iterator[Installer]:
         yield Installer([uv], python, uv=True)
 
 
-def uv_settings(pip_config: str) -> tuple[list[str], dict[str, str]]:
-    """Translate the lines of `pip config list` into uv's options and environment variables.
-
-    An index's address may hold a password: it goes through the environment, never through arguments.
-    """
+def pip_settings(pip_config: str) -> dict[str, str]:
+    """Return what the lines of `pip config list` say for an installation, the strongest of each name."""
     found: dict[str, str] = {}
     for section in ("global", "install", ":env:"):  # from the weakest
         for name, value in re.findall(rf"^{section}\.([a-z-]+)=(.*)$", pip_config, re.MULTILINE):
             with contextlib.suppress(ValueError, SyntaxError):
                 found[name] = str(ast.literal_eval(value))
+    return found
+
+
+def uv_settings(pip_config: str) -> tuple[list[str], dict[str, str]]:
+    """Translate the lines of `pip config list` into uv's options and environment variables.
+
+    An index's address may hold a password: it goes through the environment, never through arguments.
+    """
+    found = pip_settings(pip_config)
     settings = {}
     for name, variable, separator in (
         ("index-url", "UV_DEFAULT_INDEX", " "),
@@ -384,7 +440,9 @@ def run(root: Path, tool: str, *arguments: str) -> NoReturn:
 
 def main(action: Callable[[Path, list[str]], object]) -> None:
     """Run a script's action with its arguments; turn every foreseen end into one line and an exit code."""
-    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup's wish is respected
+            signal.signal(number, lambda number, _frame: sys.exit(128 + number))
     try:
         action(ROOT, sys.argv[1:])
     except Stop as stop:

@@ -112,6 +112,19 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def children_of(process: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def running_below(folder: Path) -> list[str]:
+    """Return the command lines of living processes that name a folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended
+            found.append(entry.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+    return [line for line in found if str(folder) in line]
+
+
 def write_lock(checkout: Path, **digests: str) -> None:
     lock = checkout / "scripts" / "locks" / "dev.txt"
     lock.parent.mkdir(exist_ok=True)
@@ -150,7 +163,6 @@ def checkout(tmp_path: Path) -> Iterator[Checkout]:
         "PIP_CONFIG_FILE": os.devnull,
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(wheels),
-        # pip says nothing of a refused connection unless it tries again.
         "PIP_RETRIES": "1",
         # Without ensurepip a venv takes a tenth of the time; the first test has it back.
         "PYTHONPATH": hide(tmp_path / "hidden", "ensurepip"),
@@ -233,6 +245,16 @@ def test_unknown_words_are_refused_before_anything_is_made(checkout: Checkout, w
     assert done.returncode == 64
     assert "usage: scripts/test" in done.stderr
     assert "Traceback" not in done.stderr
+    assert not checkout.venv.exists()
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["--all", "--help"]])
+def test_help_explains_each_word_and_makes_nothing(checkout: Checkout, words: list[str]) -> None:
+    done = checkout.run("test", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "usage: scripts/test [--all] [--" in done.stdout
+    for word in ("--all", "--"):
+        assert [line for line in done.stdout.splitlines() if line.split()[:1] == [word]], word
     assert not checkout.venv.exists()
 
 
@@ -367,6 +389,7 @@ def test_a_run_killed_while_installing_is_completed_by_the_next(
     url, asked = hanging_index
     process = checkout.start("test", env=only_index(url))
     assert asked.wait(PATIENCE)
+    (installer,) = children_of(process.pid)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert not checkout.mark.exists()
@@ -374,7 +397,7 @@ def test_a_run_killed_while_installing_is_completed_by_the_next(
     # The installer outlives its parent: the next run must not work beside it in the same folder.
     checkout.start("test")
     wait_for(lambda: "waiting for it" in checkout.output(1, "err").read_text())
-    os.killpg(process.pid, signal.SIGKILL)
+    os.killpg(installer, signal.SIGKILL)
     assert checkout.started[1].wait(PATIENCE) == 0
     assert "is not finished" in checkout.output(1, "err").read_text()
 
@@ -395,6 +418,25 @@ def test_an_interrupted_run_stops_its_installer_and_is_completed_by_the_next(
     assert "waiting for it" not in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=["INT", "TERM", "HUP"]
+)
+def test_a_run_stopped_while_pip_is_put_into_it_is_completed_by_the_next_at_once(
+    checkout: Checkout, number: signal.Signals, code: int
+) -> None:
+    del checkout.env["PYTHONPATH"]
+    process = checkout.start("test")
+    # The environment's own interpreter runs ensurepip, as a child of `python -m venv`.
+    wait_for(lambda: any("ensurepip" in line for line in running_below(checkout.venv)))
+    os.kill(process.pid, number)
+    assert process.wait(PATIENCE) == code
+    assert running_below(checkout.venv) == []
+    assert "Traceback" not in checkout.output(0, "err").read_text()
+    done = checkout.run("test")
+    assert done.returncode == 0, done.stderr
+
+
 # --- Failures that were foreseen -------------------------------------------------------------------------------------
 
 
@@ -407,10 +449,13 @@ def one_error(done: subprocess.CompletedProcess[str]) -> str:
 
 
 @pytest.mark.slow
-def test_an_index_that_cannot_be_reached_is_a_temporary_failure(checkout: Checkout) -> None:
+@pytest.mark.parametrize("retries", ["0", "1"])
+def test_an_index_that_cannot_be_reached_is_a_temporary_failure(checkout: Checkout, retries: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = server.getsockname()[1]
-    done = checkout.run("test", env=only_index(f"http://somebody:hunter2@127.0.0.1:{closed}/simple/"))
+    done = checkout.run(
+        "test", env=only_index(f"http://somebody:hunter2@127.0.0.1:{closed}/simple/") | {"PIP_RETRIES": retries}
+    )
     assert done.returncode == 75
     assert "cannot be reached" in one_error(done)
     assert "hunter2" not in done.stderr
@@ -422,6 +467,14 @@ def test_a_package_that_the_index_lacks_is_a_refusal(checkout: Checkout, tmp_pat
     done = checkout.run("test", env={"PIP_FIND_LINKS": str(tmp_path)})
     assert done.returncode == 69
     assert "does not give a locked package" in one_error(done)
+
+
+def test_a_lock_that_is_no_text_is_bad_data_and_nothing_is_made(checkout: Checkout) -> None:
+    checkout.lock.write_bytes(b"sample==1.0 # \xff\n")
+    done = checkout.run("test")
+    assert done.returncode == 65
+    assert "scripts/locks/dev.txt is not UTF-8" in one_error(done)
+    assert not checkout.venv.exists()
 
 
 def test_a_package_with_other_bytes_is_bad_data(checkout: Checkout) -> None:

@@ -9,12 +9,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import locking
 import pytest
-from bootstrap import Environment, Stop, uv_settings
+from bootstrap import Builder, Environment, Stop, pip_settings, uv_settings
 from interpreter import newer_pythons
 
 REPOSITORY = Path(__file__).parents[2]
@@ -182,6 +184,80 @@ def test_removing_takes_the_mark_first(environment: Environment, monkeypatch: py
     assert "not finished" in (environment.fault() or "")
 
 
+def test_what_is_still_written_to_is_removed_when_its_writer_ends(environment: Environment) -> None:
+    end = time.monotonic() + 0.5
+
+    def write() -> None:
+        number = 0
+        while time.monotonic() < end:
+            number += 1
+            deep = environment.folder / "lib" / str(number)
+            deep.mkdir(parents=True, exist_ok=True)
+            (deep / "file").touch()
+
+    def persist() -> None:
+        while time.monotonic() < end:
+            try:
+                write()
+            except FileNotFoundError:  # removed between two lines
+                continue
+
+    writers = [threading.Thread(target=persist) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    try:
+        while time.monotonic() < end:
+            environment.remove()
+    finally:
+        for writer in writers:
+            writer.join()
+    environment.remove()
+    assert not environment.folder.exists()
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"a==1.0 # \xe9t\xe9\n", "a==1.0\n".encode("utf-16")])
+def test_a_lock_that_is_no_text_is_named(environment: Environment, content: bytes) -> None:
+    environment.lock.write_bytes(content)
+    with pytest.raises(Stop, match=r"dev\.txt is not UTF-8") as stop:
+        environment.fault()
+    assert stop.value.code == 65
+
+
+# --- Children --------------------------------------------------------------------------------------------------------
+
+TREE = """
+import os, signal, subprocess, sys, time
+if {deaf}:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+# Like the ensurepip of a `python -m venv`: its output is not ours, and it keeps on writing.
+writes = "import os, sys, time\\nwhile True: open(sys.argv[1], 'w').close(); time.sleep(0.01)"
+inner = subprocess.Popen([sys.executable, "-c", writes, {file!r}], stdout=subprocess.DEVNULL)
+while not os.path.exists({file!r}):
+    time.sleep(0.01)
+print(inner.pid, flush=True)
+inner.wait()
+"""
+
+
+@pytest.mark.parametrize("deaf", [False, True], ids=["ends on TERM", "ignores TERM"])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_a_stopped_step_leaves_no_child_of_its_child_behind(
+    environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException], deaf: bool
+) -> None:
+    file = tmp_path / "written"
+    monkeypatch.setattr("bootstrap.GRACE", 0.3)
+
+    def show(_line: str) -> None:
+        raise stop
+
+    argv = [sys.executable, "-c", TREE.format(deaf=deaf, file=str(file))]
+    with (tmp_path / "lock").open("w") as lock, pytest.raises(stop):
+        Builder(environment, lock.fileno())._run(argv, show, {})
+    file.unlink()
+    time.sleep(0.1)
+    assert not file.exists()
+
+
 # --- pip's settings, for uv ------------------------------------------------------------------------------------------
 
 
@@ -223,6 +299,12 @@ def test_pips_settings_reach_uv_and_the_nearest_wins() -> None:
 )
 def test_no_index_means_the_same_to_uv(value: str, options: list[str]) -> None:
     assert uv_settings(real_pip_config("", PIP_NO_INDEX=value))[0] == options
+
+
+@pytest.mark.parametrize(("text", "env"), [("[global]\nretries = 0\n", {}), ("", {"PIP_RETRIES": "0"})])
+def test_a_pip_that_never_tries_again_is_known(text: str, env: dict[str, str]) -> None:
+    assert pip_settings(real_pip_config(text, **env))["retries"] == "0"
+    assert "retries" not in pip_settings(real_pip_config(""))
 
 
 def test_a_pip_without_settings_gives_uv_none() -> None:
