@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from tests.faults import Counting, Meddling, Wrapped, broken, memory_folder, run
 from tests.scenarios import adopt, prune, put_foreign, yank
 
 SOON = timedelta(days=30)
+REQUIRED = ("key", "version", "sha256", "uploaded", "commit_time", "commit_time_from")
 
 
 @pytest.fixture
@@ -271,7 +273,16 @@ def test_a_damaged_state_stops_it(index: Index, key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{}", b'{"format": 2, "files": {}}', b'{"format": 1, "files": {"sample": [{}]}}']
+    "data",
+    [
+        b"",
+        b"{}",
+        b'{"format": 2, "files": {}}',
+        b'{"format": 1, "files": {"sample": [{}]}}',
+        b'{"format": 1, "files": {"sample": [%s]}}' % json.dumps(dict.fromkeys(REQUIRED, "x") | {"size": 1}).encode(),
+        b"[" * 200_000 + b"]" * 200_000,
+    ],
+    ids=range(6),
 )
 def test_a_damaged_note_stops_it(index: Index, data: bytes) -> None:
     many(index)
