@@ -90,17 +90,16 @@ def views_wanted(index: Index, request: str, commit: str, *, nightly: bool) -> l
     """
     if request != AUTO:
         view = layout.check_view(request)
-        return [_spelled(index, view, commit) if layout.is_release(view) else view]
-    records = commit_records(index, commit).get(index.rules.project, ())
-    versions = {Version(record.version) for record in records}
+        return [_spelled(index, view, commit_records(index, commit)) if layout.is_release(view) else view]
+    files = commit_records(index, commit)
+    versions = {Version(record.version) for record in files.get(index.rules.project, ())}
     wanted = {layout.release_view(str(version)) for version in versions if not version.is_devrelease}
-    releases = sorted({_spelled(index, view, commit) for view in wanted})
+    releases = sorted({_spelled(index, view, files) for view in wanted})
     return [commit, *([layout.NIGHTLY] if nightly else []), *releases]
 
 
-def _spelled(index: Index, view: str, commit: str) -> str:
+def _spelled(index: Index, view: str, files: Mapping[str, Sequence[FileRecord]]) -> str:
     """Return the one name of a release's view; the configured project's files have the first word."""
-    files = commit_records(index, commit)
     own = index.rules.project
     for project in sorted(files, key=lambda project: (project != own, project)):
         names = sorted({layout.release_view(record.version) for record in files[project]})
