@@ -86,14 +86,18 @@ def _meaning(status: int, code: str) -> tuple[type[OmniError], str | None]:
     rules: list[tuple[bool, type[OmniError], str | None]] = [
         (code == "RequestTimeTooSkewed", ConfigurationError, "set this machine's clock"),
         (code in _TEMPORARY_CODES, TemporaryError, _LATER),
-        (code in _REGION_CODES, ConfigurationError, "the bucket is in another region: set AWS_REGION"),
+        (code in _REGION_CODES, ConfigurationError, "the bucket is in another region: set AWS_DEFAULT_REGION"),
         (code in _CREDENTIAL_CODES, CredentialsError, _CREDENTIAL_HINT),
         (code == "BadDigest", TemporaryError, "the file changed while it was sent, or the connection garbled it"),
         (code == "KeyTooLongError", DataError, None),
         (code == "NoSuchBucket", ServiceRefusedError, "check the name and AWS_ENDPOINT_URL_S3; no bucket is made here"),
         (status == HTTPStatus.UNAUTHORIZED, CredentialsError, _CREDENTIAL_HINT),
         (status == HTTPStatus.FORBIDDEN, CredentialsError, _FORBIDDEN_HINT),
-        (HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST, ConfigurationError, "check AWS_REGION"),
+        (
+            HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST,
+            ConfigurationError,
+            "check AWS_DEFAULT_REGION",
+        ),
         (status in _RACE_STATUSES, TemporaryError, "another write was running; run the same command again"),
         (status == HTTPStatus.TOO_MANY_REQUESTS, TemporaryError, _LATER),
         (status == HTTPStatus.NOT_IMPLEMENTED, ServiceRefusedError, "the server lacks this part of S3"),
@@ -107,10 +111,9 @@ def explain_failure(error: BotoCoreError, doing: str) -> OmniError:
     from botocore import exceptions
     from botocore.parsers import ResponseParserError
 
-    if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
-        return CredentialsError(f"{doing}: there are no AWS credentials", hint=_CREDENTIAL_HINT)
-    if isinstance(error, (exceptions.CredentialRetrievalError, exceptions.SSOError, exceptions.TokenRetrievalError)):
-        return CredentialsError(f"{doing}: AWS credentials could not be had", hint=_CREDENTIAL_HINT)
+    trouble = _credential_trouble(error)
+    if trouble is not None:
+        return CredentialsError(f"{doing}: {trouble}", hint=_CREDENTIAL_HINT)
     if isinstance(error, (exceptions.EndpointConnectionError, exceptions.ProxyConnectionError, exceptions.SSLError)):
         hint = "check AWS_ENDPOINT_URL_S3 and the network"
         return ServiceRefusedError(f"{doing}: the server cannot be reached ({type(error).__name__})", hint=hint)
@@ -119,5 +122,18 @@ def explain_failure(error: BotoCoreError, doing: str) -> OmniError:
         return TemporaryError(f"{doing}: the connection broke or timed out ({type(error).__name__})", hint=_LATER)
     if isinstance(error, ResponseParserError):
         return ServiceRefusedError(f"{doing}: the answer is not S3's", hint="check AWS_ENDPOINT_URL_S3")
-    hint = "check AWS_ENDPOINT_URL_S3, AWS_REGION, AWS_PROFILE and AWS_CONFIG_FILE"
+    hint = "check AWS_ENDPOINT_URL_S3, AWS_DEFAULT_REGION, AWS_PROFILE and AWS_CONFIG_FILE"
     return ConfigurationError(f"{doing}: the AWS settings cannot be used ({type(error).__name__})", hint=hint)
+
+
+def _credential_trouble(error: BotoCoreError) -> str | None:
+    from botocore import exceptions
+
+    if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
+        return "there are no AWS credentials"
+    if isinstance(error, (exceptions.CredentialRetrievalError, exceptions.SSOError, exceptions.TokenRetrievalError)):
+        return "AWS credentials could not be had"
+    if isinstance(error, exceptions.HTTPClientError) and isinstance(error.kwargs.get("error"), ValueError):
+        # No request could be made of the headers, and these are what people set in them.
+        return "AWS_ACCESS_KEY_ID, AWS_SESSION_TOKEN or AWS_DEFAULT_REGION holds a line break or another odd character"
+    return None

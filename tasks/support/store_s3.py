@@ -347,6 +347,7 @@ def _make_client(limits: Limits) -> S3Client:
     except ImportError as error:
         raise ConfigurationError("S3 stores need boto3, which is not installed here") from error
     from botocore.config import Config
+    from botocore.exceptions import InvalidRegionError
 
     config = Config(
         connect_timeout=limits.connect_seconds,
@@ -360,6 +361,9 @@ def _make_client(limits: Limits) -> S3Client:
     )
     try:
         client: S3Client = boto3.session.Session().client("s3", config=config)
+    except InvalidRegionError as error:
+        hint = "correct AWS_DEFAULT_REGION, or the region in the file of AWS_CONFIG_FILE"
+        raise ConfigurationError("the AWS region is not a region's name", hint=hint) from error
     except ValueError as error:
         # Not repeated: an endpoint's URL may hold a password.
         raise ConfigurationError("AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL is not a URL") from error
