@@ -42,17 +42,15 @@ def build(
     json: bool = False,
 ) -> None:
     """Build the sdist and the wheel of the source, isolated."""
-    from pathlib import Path
-
-    from tasks.support import settings
+    from tasks.support import paths, settings
     from tasks.support.source import choose_commit, resolve_source
     from tasks.wheels import building, showing
 
     chosen = settings.load(source=source)
-    checkout = resolve_source(chosen, Path.cwd())
+    checkout = resolve_source(chosen, paths.current_folder())
     request = building.BuildRequest(
         source=checkout,
-        dist=Path(dist).absolute() if dist is not None else checkout / "dist",
+        dist=paths.absolute(paths.as_path(dist, "--dist")) if dist is not None else checkout / "dist",
         commit=choose_commit(chosen, commit, checkout),
         device=device,
         allow_dirty=allow_dirty,
