@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from datetime import date
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from tasks.wheels.versions import LONGEST
@@ -27,20 +28,26 @@ _VERSION = (
 )
 _PROJECT = r"[a-z0-9]++(?:-[a-z0-9]++)*+"
 _COMMIT = r"[0-9a-f]{40}"
+_FACTS = attrgetter(
+    "key", "sha256", "metadata_sha256", "version", "size",
+    "uploaded", "commit_time", "variant", "requires_python", "yanked",
+)  # fmt: skip
 
 
 def check_records(records: Collection[FileRecord]) -> None:
     """Check every fact of the files of a project."""
-    _texts(_KEY, [record.key for record in records], "key of a file")
-    _texts(_SHA256, [record.sha256 for record in records], "sha256")
-    hashes = [record.metadata_sha256 for record in records if record.metadata_sha256 is not None]
-    _texts(_SHA256, hashes, "metadata_sha256")
-    check_versions({record.version for record in records})
-    _numbers([record.size for record in records], "size")
-    _times({record.uploaded for record in records} | {record.commit_time for record in records})
-    _texts(_LABELS, {record.variant for record in records} - {None}, "variant")
-    free = {record.requires_python for record in records} | {record.yanked for record in records}
-    for text in free - {None}:
+    if not records:
+        return
+    columns = zip(*map(_FACTS, records), strict=True)
+    keys, digests, metadata, versions, sizes, uploaded, times, variants, pythons, reasons = columns
+    _texts(_KEY, keys, "key of a file")
+    _texts(_SHA256, digests, "sha256")
+    _texts(_SHA256, [digest for digest in metadata if digest is not None], "metadata_sha256")
+    check_versions(versions)
+    _numbers(sizes, "size")
+    _times({*uploaded, *times})
+    _texts(_LABELS, {*variants} - {None}, "variant")
+    for text in {*pythons, *reasons} - {None}:
         _text(text)
 
 
