@@ -95,7 +95,8 @@ def report(error: Exception) -> int:
         console.show_error(error)
         return error.exit_code
     if isinstance(error, BrokenPipeError):
-        sys.stderr.close()
+        if sys.stderr is not None:
+            sys.stderr.close()
         return BROKEN_PIPE
     console.say("".join(traceback.format_exception(error)).rstrip())
     console.say("error: this is a bug in the automation, not in your input")

@@ -40,6 +40,7 @@ INHERITED = (
     Variable("AWS_ACCESS_KEY_ID", "S3 key, read by boto3", secret=True),
     Variable("AWS_SECRET_ACCESS_KEY", "S3 secret, read by boto3", secret=True),
     Variable("AWS_SESSION_TOKEN", "S3 session token, read by boto3", secret=True),
+    Variable("AWS_DEFAULT_REGION", "S3 region, read by boto3"),
     Variable("AWS_PROFILE", "named AWS profile, read by boto3"),
     Variable("AWS_ENDPOINT_URL", "S3-compatible endpoint, read by boto3"),
     Variable("AWS_ENDPOINT_URL_S3", "S3-compatible endpoint, read by boto3; wins over AWS_ENDPOINT_URL"),
