@@ -20,6 +20,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--repetitions", type=int, default=2, metavar="N", help="how often race tests repeat themselves (default: 2)"
     )
+    parser.addoption(
+        "--sweep", action="store_true", help="kill actions on S3 behind every change, not every 17th: slow"
+    )
+
+
+@pytest.fixture
+def kill_step(request: pytest.FixtureRequest) -> int:
+    """Return how many changes lie between two kills on S3."""
+    return 1 if request.config.getoption("--sweep") else 17
 
 
 @pytest.fixture

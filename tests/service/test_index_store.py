@@ -49,10 +49,10 @@ def test_the_whole_life_of_an_index(store_any: ObjectStore) -> None:
         assert wheel.headers == layout.DISTRIBUTION
 
 
-@pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 @pytest.mark.service
-def test_a_kill_at_any_boundary_in_s3(scenario: Scenario, step: int, s3_url: str) -> None:
+@pytest.mark.timeout(900)
+def test_a_kill_at_any_boundary_in_s3(scenario: Scenario, kill_step: int, s3_url: str) -> None:
     with memory_folder() as folder:
         base = open_store((folder / "base").as_uri())
         scenario.prepare(index_of(base))
@@ -68,7 +68,7 @@ def test_a_kill_at_any_boundary_in_s3(scenario: Scenario, step: int, s3_url: str
         undisturbed = open_store(prepare())
         scenario.act(index_of(undisturbed))
         wanted = tree(undisturbed)
-        for limit, store in every_kill(prepare, lambda store: scenario.act(index_of(store)), step=step):
+        for limit, store in every_kill(prepare, lambda store: scenario.act(index_of(store)), step=kill_step):
             assert broken(store) == [], f"killed after {limit} changes"
             scenario.act(index_of(store))
             assert broken(store) == [], f"killed after {limit} changes, then completed"
