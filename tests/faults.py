@@ -117,40 +117,44 @@ class Counting(Wrapped):
 class Meddling(Wrapped):
     """A store that calls ``before(method, key)`` ahead of each change, ``after(method, key)`` behind it.
 
-    A hook that itself changes the store is not called for its own changes.
+    Changes come one after the other, each with its hooks, also from several threads; so what a hook does happens
+    between two changes and not beside one. A hook that itself changes the store is not called for its own changes.
     """
 
     before: Callable[[str, str], None] = lambda _method, _key: None
     after: Callable[[str, str], None] = lambda _method, _key: None
-    _inside: threading.local = field(default_factory=threading.local)
+    _turn: threading.RLock = field(default_factory=threading.RLock)
+    _inside: bool = False
 
     def put(self, key: str, data: bytes, headers: Headers, *, expected: Expected) -> str:
-        self._call(self.before, "put", key)
-        etag = super().put(key, data, headers, expected=expected)
-        self._call(self.after, "put", key)
-        return etag
+        with self._hooks("put", key):
+            return super().put(key, data, headers, expected=expected)
 
     def put_file(
         self, key: str, path: Path, headers: Headers, *, expected: Expected, progress: Progress | None = None
     ) -> str:
-        self._call(self.before, "put", key)
-        etag = super().put_file(key, path, headers, expected=expected, progress=progress)
-        self._call(self.after, "put", key)
-        return etag
+        with self._hooks("put", key):
+            return super().put_file(key, path, headers, expected=expected, progress=progress)
 
     def delete(self, key: str) -> None:
-        self._call(self.before, "delete", key)
-        super().delete(key)
-        self._call(self.after, "delete", key)
+        with self._hooks("delete", key):
+            super().delete(key)
+
+    @contextlib.contextmanager
+    def _hooks(self, method: str, key: str) -> Iterator[None]:
+        with self._turn:
+            self._call(self.before, method, key)
+            yield
+            self._call(self.after, method, key)
 
     def _call(self, hook: Callable[[str, str], None], method: str, key: str) -> None:
-        if getattr(self._inside, "hook", False):
+        if self._inside:
             return
-        self._inside.hook = True
+        self._inside = True
         try:
             hook(method, key)
         finally:
-            self._inside.hook = False
+            self._inside = False
 
 
 class KillAfter(Meddling):
@@ -159,7 +163,6 @@ class KillAfter(Meddling):
     def __init__(self, inner: ObjectStore, limit: int) -> None:
         """Count from here; a limit of 0 kills ahead of the first change."""
         self._left = limit
-        self._lock = threading.Lock()
         super().__init__(inner, before=self._die_if_due, after=self._count)
 
     def _die_if_due(self, _method: str, _key: str) -> None:
@@ -167,8 +170,7 @@ class KillAfter(Meddling):
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _count(self, method: str, key: str) -> None:
-        with self._lock:
-            self._left -= 1
+        self._left -= 1
         self._die_if_due(method, key)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from html import escape
@@ -116,13 +116,20 @@ def project_page(
 
 
 def store_page(
-    project: str, records: Iterable[FileRecord], nightly: Revision | None, releases: Iterable[str]
+    project: str,
+    records: Iterable[FileRecord],
+    nightly: Revision | None,
+    releases: Iterable[str],
+    *,
+    has_page: Callable[[str], bool] = lambda _view: True,
 ) -> dict[str, bytes]:
     """Return the store's page by its key: nightly, the releases, and the newest commits with files of the project.
 
-    ``records`` are all files of the project, ``releases`` the names of the release views.
+    ``records`` are all files of the project, ``releases`` the names of the release views. A view for which
+    ``has_page`` says no is left out; it is asked for the views that would be shown.
     """
-    body = _views(nightly, releases) + _commits(records)
+    shown = nightly if nightly and has_page(layout.NIGHTLY) else None
+    body = _views(shown, filter(has_page, releases)) + _commits(records, has_page)
     return {layout.BROWSE: _page((f"{project} wheels",), (), body)}
 
 
@@ -333,12 +340,13 @@ def _view_link(view: str) -> str:
     return f'<a class="view" href="{layout.relative_url(view, 0)}/{layout.BROWSE}">{escape(view)}</a>'
 
 
-def _commits(records: Iterable[FileRecord]) -> str:
+def _commits(records: Iterable[FileRecord], has_page: Callable[[str], bool]) -> str:
     by_commit: dict[str, list[FileRecord]] = {}
     for record in records:
         by_commit.setdefault(record.commit, []).append(record)
     commits = [(_best_time(group), commit, group) for commit, group in by_commit.items()]
     newest = heapq.nlargest(NEWEST_COMMITS, commits, key=lambda row: (row[0].commit_time, row[1]))
+    newest = [row for row in newest if has_page(row[1])]
     text = f"<section>\n<h2>{'Newest commits' if len(newest) < len(by_commit) else 'Commits'}</h2>\n"
     if not newest:
         return f"{text}<p>There are no files.</p>\n</section>\n"

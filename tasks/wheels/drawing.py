@@ -101,7 +101,7 @@ def is_drawn(index: Index, view: str) -> bool:
     there = {stored.key for stored in index.store.list(f"{view}/") if stored.key.endswith(PAGE_NAMES)}
     if there != rendered.keys():
         return False
-    rendered[layout.BROWSE] = render_store(index)
+    rendered[layout.BROWSE] = render_store(index, index.store.get(layout.BROWSE))
     found = ((index.store.get(key), data) for key, data in rendered.items())
     return all(blob is not None and blob.data == data for blob, data in found)
 
@@ -143,30 +143,47 @@ def draw_root(index: Index, view: str) -> Drawn:
     return redo_on_conflict(attempt, what=f"pages of {view}")
 
 
-def draw_store(index: Index) -> Drawn:
-    """Bring the store's own human page up to date, and return what was written."""
+def draw_store(index: Index, *, anew: bool = False) -> Drawn:
+    """Bring the store's own human page up to date, and return what was written.
+
+    ``anew`` looks for every page that it links to; else those that it links to already are taken to be there.
+    """
 
     def attempt() -> Drawn:
         old = index.store.get(layout.BROWSE)
-        rendered = render_store(index)
+        trusted = None if anew else old
+        rendered = render_store(index, trusted)
         etag = _etag_of_other(old, rendered)
         if etag is None:
             return Drawn()
         index.write_page(layout.BROWSE, rendered, etag)
+        # Whoever changed a state meanwhile may have found the old page right, and so left nothing to lose a race to.
+        if render_store(index, trusted) != rendered:
+            raise ConditionFailedError("the store changed while its page was drawn")
         return Drawn((layout.BROWSE,))
 
     return redo_on_conflict(attempt, what="the store's page")
 
 
-def render_store(index: Index) -> bytes:
-    """Return the store's own human page: the moving views, the releases and the newest commits that are to stay."""
+def render_store(index: Index, trusted: Blob | None) -> bytes:
+    """Return the store's own human page: the moving views, the releases and the newest commits that are to stay.
+
+    A view whose pages are still to be drawn is left out: whoever draws them draws this page after them. What the
+    ``trusted`` page links to is not looked for.
+    """
     named = [view for view in index.view_names() if not layout.is_commit(view)]
     nightly = index.view(layout.NIGHTLY).state.current if layout.NIGHTLY in named else None
     releases = [view for view in named if layout.is_release(view)]
     state = index.project(index.rules.project).state
     leaving = set(index.pruned_commits())
     records = [record for record in state.files.values() if record.commit not in leaving]
-    return browse.store_page(index.rules.project, records, nightly, releases)[layout.BROWSE]
+    linked = trusted.data if trusted else b""
+
+    def has_page(view: str) -> bool:
+        key = f"{view}/{layout.BROWSE}"
+        return f'href="{layout.relative_url(key, 0)}"'.encode() in linked or index.store.head(key) is not None
+
+    return browse.store_page(index.rules.project, records, nightly, releases, has_page=has_page)[layout.BROWSE]
 
 
 def draw_view(index: Index, view: str, projects: Iterable[str] | None = None, *, sweep: bool = False) -> Drawn:
@@ -176,7 +193,7 @@ def draw_view(index: Index, view: str, projects: Iterable[str] | None = None, *,
     """
     revision = index.view(view).state.current
     if revision is None:
-        return Drawn()
+        return _sweep(index, view) if sweep else Drawn()
     chosen = sorted(revision.counts) if projects is None else sorted(projects)
     drawn = _each(partial(draw_project, index, view), chosen)
     drawn += draw_root(index, view)
@@ -235,9 +252,11 @@ def in_deletion_order(keys: Iterable[str]) -> list[str]:
 
 def _sweep(index: Index, view: str) -> Drawn:
     read = index.view(view)
-    if read.state.current is None:
+    if read.etag is ABSENT:
+        # Pages without a state are somebody else's; a state without a revision is a move that was taken back.
         return Drawn()
-    expected = expected_keys(read.state.current, view, index.rules.alias_of_default)
+    current = read.state.current
+    expected = expected_keys(current, view, index.rules.alias_of_default) if current else set()
     left_over = in_deletion_order(
         stored.key
         for stored in index.store.list(f"{view}/")

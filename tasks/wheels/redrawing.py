@@ -27,7 +27,7 @@ def redraw_all(index: Index) -> Drawn:
     views = index.view_names()
     with ThreadPoolExecutor(PARALLEL) as pool:
         results = list(pool.map(partial(_draw, index), views))
-    drawn = sum((result for result in results if isinstance(result, Drawn)), Drawn()) + draw_store(index)
+    drawn = sum((result for result in results if isinstance(result, Drawn)), Drawn()) + draw_store(index, anew=True)
     failed = [(view, result) for view, result in zip(views, results, strict=True) if not isinstance(result, Drawn)]
     if failed:
         view, error = failed[0]

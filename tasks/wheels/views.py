@@ -299,6 +299,9 @@ def confirm(index: Index, moved: ViewState) -> None:
             moved.view,
             lambda state: replace(state, revisions=state.revisions[:-1]) if state.current == revision else state,
         )
+        # Others may have drawn what the view held for that moment.
+        draw_view(index, moved.view, sweep=True)
+        draw_store(index, anew=True)
         raise
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tasks.support.errors import DataError, MissingInputError, OmniError, RemoteChangedError, UsageError
 from tasks.support.store import Stored, open_store
-from tasks.wheels import layout, pruning
+from tasks.wheels import layout, pruning, removal
 from tasks.wheels.drawing import draw_view
 from tasks.wheels.index import Index
 from tasks.wheels.state import FileRecord
@@ -415,8 +415,14 @@ Places = Iterator[tuple[int, Index]]
 
 
 @pytest.fixture(params=[7, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"])
-def places(request: pytest.FixtureRequest, folder: Path) -> Iterator[tuple[int, Index]]:
-    """Yield (place, a fresh index) without end: commits 0 and 5 may go, 3 and 4 stay."""
+def places(
+    request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[int, Index]]:
+    """Yield (place, a fresh index) without end: commits 0 and 5 may go, 3 and 4 stay.
+
+    Prunes remove one commit after the other here, so that a place is the same in every run.
+    """
+    monkeypatch.setattr(removal, "PARALLEL", 1)
     base = index_of(open_store(str(folder / "base")))
     upload(base, 0)
     for number in (3, 4):

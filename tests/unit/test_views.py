@@ -14,7 +14,9 @@ from tasks.support.source import Ancestry
 from tasks.support.store import open_store
 from tasks.wheels import layout, rolling_back, views
 from tasks.wheels.checking import check_view
+from tasks.wheels.drawing import draw_store
 from tasks.wheels.index import Index
+from tasks.wheels.redrawing import redraw_all
 from tasks.wheels.state import TimeSource
 from tasks.wheels.views import Outcome
 from tests.factory_index import RULES, commit, held, index_of, move, nightly, rollback, time_of, upload
@@ -401,19 +403,49 @@ def test_what_a_prune_is_removing_is_left_alone(index: Index, act: Act) -> None:
 
 
 @pytest.mark.parametrize(("view", "number"), [("nightly", 2), ("v0.2", 2)])
-def test_a_move_that_crosses_a_prune_is_taken_back(index: Index, view: str, number: int) -> None:
+@pytest.mark.parametrize("draw", [redraw_all, draw_store, lambda _index: None], ids=["all", "store", "nothing"])
+def test_a_move_that_crosses_a_prune_is_taken_back(index: Index, view: str, number: int, draw: Act) -> None:
+    """Nothing of it is left, also where somebody drew pages from what the view held for a moment."""
     nightly(index, 1)
     upload(index, number)
-    before = held(index, view)
+    before = tree(index.store)
 
     def begin_prune(_method: str, key: str) -> None:
         if key == layout.view_state(view) and index.store.head(layout.pruning(commit(number))) is None:
             index.store.put(layout.pruning(commit(number)), b"{}", layout.PLAIN_JSON, expected=None)
+            draw(index)
+            assert broken(index.store) == []
 
     with pytest.raises(RemoteChangedError, match="is being removed"):
         move(index_of(Meddling(index.store, after=begin_prune)), view, number)
-    assert held(index, view) == before
+    index.store.delete(layout.pruning(commit(number)))
+    draw_store(index)
+    assert {key: data for key, data in tree(index.store).items() if not key.startswith(layout.VIEW_STATES)} == {
+        key: data for key, data in before.items() if not key.startswith(layout.VIEW_STATES)
+    }
     assert broken(index.store) == []
+
+
+@pytest.mark.parametrize("number", range(60))
+def test_the_stores_page_never_links_to_what_is_still_to_be_drawn(index: Index, number: int) -> None:
+    """Somebody else draws it between any two changes of a nightly, a release and an upload."""
+    nightly(index, 1)
+    seen: list[str] = []
+
+    def draw(_method: str, key: str) -> None:
+        seen.append(key)
+        if len(seen) == number:
+            draw_store(index)
+            assert broken(index.store) == [], key
+
+    with_hook = index_of(Meddling(index.store, after=draw))
+    nightly(with_hook, 2)
+    move(with_hook, "v0.2", 2)
+    upload(with_hook, 3)
+    assert broken(index.store) == []
+    page = index.store.get(layout.BROWSE)
+    assert page is not None
+    assert all(f'href="{name}/browse.html"' in page.data.decode() for name in ("nightly", "v0.2", commit(2), commit(3)))
 
 
 # Spellings of one release
