@@ -1,0 +1,1 @@
+"""Container images: their catalogue, their builds, the Docker Engine and its disk."""
