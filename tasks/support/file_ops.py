@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 import time
+import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.support.errors import (
@@ -22,6 +25,15 @@ from tasks.support.store import Progress
 
 PIECE = 1 << 20
 COPY_PIECE = 16 << 20
+STALE_SECONDS = 3600
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A file that is written before it is moved to its place."""
+
+    path: Path
+    fd: int
 
 
 def plain_stat(path: Path) -> os.stat_result | None:
@@ -105,6 +117,48 @@ def _copy_piece(source: int, target: int, offset: int, count: int) -> int:
     os.lseek(target, offset, os.SEEK_SET)
     write_all(target, data)
     return len(data)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, which is made, also against threads; the kernel gives it back however a process ends."""
+    # Reading is enough for a lock, so that users of one group need no write access to each other's files.
+    opened = os.open(path, os.O_RDONLY | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+@contextlib.contextmanager
+def new_file(folder: Path, doing: str) -> Iterator[NewFile]:
+    """Open a file of a new name, locked while it is written; it is gone afterwards unless it was moved elsewhere."""
+    with explained(doing):
+        path = folder / uuid.uuid4().hex
+        opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with explained(doing):
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield NewFile(path, opened)
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        os.close(opened)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed writers left in a folder of new files; a file that is being written is locked."""
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime < STALE_SECONDS:
+                continue
+            opened = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(opened)
 
 
 def sync_folder(folder: Path) -> None:

@@ -7,25 +7,25 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import stat
-import time
-import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tasks.support.errors import DataError, MissingInputError, ServiceRefusedError, UsageError
 from tasks.support.file_ops import (
+    NewFile,
     copy_file,
     explained,
+    locked,
+    new_file,
     open_plain,
     pieces,
     plain_stat,
     stamp_later,
+    sweep,
     sync_folder,
     write_all,
 )
@@ -43,7 +43,6 @@ from tasks.support.store import (
 
 OWN_FOLDER = ".omni-store"
 NAME_MAX = 255
-STALE_SECONDS = 3600
 
 
 class FileStore:
@@ -251,50 +250,22 @@ class FileStore:
 
     @contextlib.contextmanager
     def _locked(self, key: str) -> Iterator[None]:
-        """Hold the lock of a key: the kernel gives it back however the process ends."""
-        shard = hashlib.sha256(key.encode()).hexdigest()[:2]
-        # Reading is enough for a lock, so that users of one group need no write access to each other's files.
-        opened = os.open(self._own("locks") / shard, os.O_RDONLY | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX)
+        """Hold the lock of a key."""
+        with locked(self._own("locks") / hashlib.sha256(key.encode()).hexdigest()[:2]):
             yield
-        finally:
-            os.close(opened)
 
     @contextlib.contextmanager
-    def _new_file(self, target: Path) -> Iterator[_NewFile]:
+    def _new_file(self, target: Path) -> Iterator[NewFile]:
         """Open a hidden file beside the objects; it is gone afterwards unless it was moved to its place."""
         with explained(f"cannot write {target}"):
             folder = self._own("new")
-            self._sweep(folder)
-            path = folder / uuid.uuid4().hex
-            opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            with explained(f"cannot write {target}"):
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield _NewFile(path, opened)
-        finally:
-            with contextlib.suppress(OSError):
-                path.unlink()
-            os.close(opened)
+            if not self._swept:
+                self._swept = True
+                sweep(folder)
+        with new_file(folder, f"cannot write {target}") as new:
+            yield new
 
-    def _sweep(self, folder: Path) -> None:
-        """Remove, once per store, what killed writers left; a file that is being written is locked."""
-        if self._swept:
-            return
-        self._swept = True
-        for path in folder.iterdir():
-            with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime < STALE_SECONDS:
-                    continue
-                opened = os.open(path, os.O_RDONLY)
-                try:
-                    fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    path.unlink()
-                finally:
-                    os.close(opened)
-
-    def _commit(self, new: _NewFile, key: str, target: Path, expected: Expected) -> str:
+    def _commit(self, new: NewFile, key: str, target: Path, expected: Expected) -> str:
         """Move a finished file to its place if the condition holds, and return its entity tag."""
         with explained(f"cannot write {target}"):
             os.fsync(new.fd)
@@ -326,12 +297,6 @@ class FileStore:
             else:
                 return
         raise ServiceRefusedError(f"cannot write {target}: its folder is removed again and again")
-
-
-@dataclass(frozen=True)
-class _NewFile:
-    path: Path
-    fd: int
 
 
 def _linked(path: Path | str, key: str) -> DataError:
