@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tasks.support.store import ObjectStore, open_store
+from tests.registry_servers import Registry, registry_in
 from tests.services import S3Server, s3_server_in, use_aws
 
 
@@ -38,3 +39,17 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def store_any(store_url: str) -> ObjectStore:
     """Return an empty store of each kind; ``open_store(store_any.url)`` gives a second, independent writer."""
     return open_store(store_url)
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """Return the real registry of this test process."""
+    with registry_in(tmp_path_factory.mktemp("registry")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def other_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """Return a second real registry, for what goes from one to another."""
+    with registry_in(tmp_path_factory.mktemp("other-registry")) as server:
+        yield server
