@@ -6,6 +6,7 @@ HTML there). Links are relative, so that a view can be copied, served under any 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from html import escape
@@ -43,9 +44,9 @@ def group_by_variant(records: Iterable[FileRecord], alias_of_default: str | None
     with several variants and no default file it is empty. ``alias_of_default`` names the variant whose list holds
     the default files too; DataError when files of that variant exist beside default ones.
     """
-    groups: dict[str | None, list[FileRecord]] = {None: []}
+    groups: dict[str | None, list[FileRecord]] = defaultdict(list)
     for record in records:
-        groups.setdefault(record.variant, []).append(record)
+        groups[record.variant].append(record)
     default = groups[None]
     if default and alias_of_default:
         if alias_of_default in groups:
@@ -66,8 +67,8 @@ def project_pages(view: str, variant: str | None, project: str, records: Sequenc
     root = layout.root(view, variant)
     up = "../" * (root.count("/") + 2)
     links, files, wheels = [], [], []
-    for record in sorted(records, key=_by_name):
-        name, url = record.filename, up + layout.relative_url(record.key, 0)
+    for name, _, record in sorted((record.filename, record.key, record) for record in records):
+        url = up + layout.relative_url(record.key, 0)
         links.append(_link(record, name, url))
         quoted = _text(name)
         files.append(_file(record, quoted, f"../{url}"))
@@ -91,11 +92,6 @@ def root_pages(view: str, variant: str | None, projects: Iterable[str]) -> dict[
         f"{root}/{INDEX_HTML}": _html("Simple index", rows),
         f"{root}/{layout.JSON_FOLDER}/{INDEX_JSON}": f'{{"meta":{_META},"projects":[{listed}]}}\n'.encode(),
     }
-
-
-def _by_name(record: FileRecord) -> tuple[str, str]:
-    folder, _, name = record.key.rpartition("/")
-    return name, folder
 
 
 def _html(title: str, rows: Iterable[bytes]) -> bytes:
@@ -137,13 +133,13 @@ def _project_json(project: str, versions: Iterable[str], files: Iterable[bytes])
 def _file(record: FileRecord, name: str, url: str) -> bytes:
     """Describe a file; ``name`` is its name as JSON, and a URL is the same in JSON."""
     text = (
-        f'{{"filename":{name},"url":"{url}","hashes":{{"sha256":{_text(record.sha256)}}},'
-        f'"size":{record.size},"upload-time":{_text(record.uploaded)}'
+        f'{{"filename":{name},"url":"{url}","hashes":{{"sha256":"{record.sha256}"}},'
+        f'"size":{record.size},"upload-time":"{record.uploaded}"'
     )
     if record.requires_python:
         text += f',"requires-python":{_text(record.requires_python)}'
     if record.metadata_sha256:
-        text += f',"core-metadata":{{"sha256":{_text(record.metadata_sha256)}}}'
+        text += f',"core-metadata":{{"sha256":"{record.metadata_sha256}"}}'
     if record.yanked is not None:
         text += f',"yanked":{_text(record.yanked) if record.yanked else "true"}'
     return f"{text}}}".encode()

@@ -168,7 +168,7 @@ def _changed(index: Index, claims: Sequence[Removal]) -> dict[str, str]:
 
 
 def _rows(state: ProjectState, commit: str) -> dict[str, str]:
-    return _times(record for record in state.files.values() if record.commit == commit)
+    return _times(state.of_commit(commit))
 
 
 def _times(records: Iterable[FileRecord]) -> dict[str, str]:

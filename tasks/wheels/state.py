@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from json.encoder import encode_basestring as _text
@@ -74,6 +76,12 @@ class ProjectState:
         kept = {key: record for key, record in self.files.items() if key not in removed}
         return replace(self, revision=self.revision + 1, files=dict(sorted({**kept, **changed}.items())))
 
+    def of_commit(self, commit: str) -> list[FileRecord]:
+        """Return one commit's files, sorted by file name."""
+        folder = f"{commit}/"
+        # In one folder the order of the keys is that of the names.
+        return [self.files[key] for key in sorted(self.files) if key.startswith(folder)]
+
     def encode(self) -> bytes:
         """Return the document's bytes: deterministic, one file a line."""
         lines = [_row(self.files[key]) for key in sorted(self.files)] or [b""]
@@ -86,8 +94,9 @@ class ProjectState:
     def decode(cls, data: bytes, key: str) -> ProjectState:
         """Read a document, or raise DataError naming its key."""
         try:
-            document = _decode(data, "project", key, layout.PROJECT_STATES)
-            files = {name: FileRecord(key=name, **row) for name, row in document["files"].items()}
+            with _without_collection():
+                document = _decode(data, "project", key, layout.PROJECT_STATES)
+                files = {name: FileRecord(key=name, **row) for name, row in document["files"].items()}
             check_files(files.values())
             state_checks.check_number(document["revision"], "revision")
             return cls(document["project"], document["revision"], files)
@@ -124,9 +133,7 @@ class Revision:
     def records_of(self, state: ProjectState) -> list[FileRecord]:
         """Return the project's files in this revision, sorted by file name; MissingInputError when one is gone."""
         if self.files is None:
-            folder = f"{self.commit}/"
-            # In one folder the order of the keys is that of the names.
-            return [state.files[key] for key in sorted(state.files) if key.startswith(folder)]
+            return state.of_commit(self.commit)
         keys = self.files.get(state.project, ())
         gone = [key for key in keys if key not in state.files]
         if gone:
@@ -170,23 +177,39 @@ class ViewState:
             raise _unreadable(key, error) from error
 
 
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Keep the collector of cycles away while many objects are made and none is dropped: half of the time was its."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def count_variants(records: Iterable[FileRecord]) -> dict[str, int]:
     """Return the number of files per variant; the default variant is ""."""
     return dict(sorted(Counter(record.variant or "" for record in records).items()))
 
 
 def _row(record: FileRecord) -> bytes:
-    """Write a file's line: what json.dumps makes of its facts sorted by name, in half the time."""
-    text = f'{_text(record.key)}:{{"commit_time":{_text(record.commit_time)}'
-    text += f',"commit_time_from":{_text(record.commit_time_from)}'
+    """Write a file's line: what json.dumps makes of its facts sorted by name, in a third of the time.
+
+    Digests, times, versions and labels are plain ASCII without quotes (see ``state_checks``).
+    """
+    text = f'{_text(record.key)}:{{"commit_time":"{record.commit_time}"'
+    text += f',"commit_time_from":"{record.commit_time_from}"'
     if record.metadata_sha256 is not None:
-        text += f',"metadata_sha256":{_text(record.metadata_sha256)}'
+        text += f',"metadata_sha256":"{record.metadata_sha256}"'
     if record.requires_python is not None:
         text += f',"requires_python":{_text(record.requires_python)}'
-    text += f',"sha256":{_text(record.sha256)},"size":{record.size},"uploaded":{_text(record.uploaded)}'
+    text += f',"sha256":"{record.sha256}","size":{record.size},"uploaded":"{record.uploaded}"'
     if record.variant is not None:
-        text += f',"variant":{_text(record.variant)}'
-    text += f',"version":{_text(record.version)}'
+        text += f',"variant":"{record.variant}"'
+    text += f',"version":"{record.version}"'
     if record.yanked is not None:
         text += f',"yanked":{_text(record.yanked)}'
     return f"{text}}}".encode()

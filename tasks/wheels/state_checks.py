@@ -6,7 +6,7 @@ A state is read at every upload, so facts are checked by the column: one express
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 2**63
 _KEY = r"[0-9a-f]{40}/[A-Za-z0-9._+!-]++(?:(?<=\.whl)|(?<=\.tar\.gz))"
-_SHA256 = r"[0-9a-f]{64}"
+_SHA256_DIGITS = 64
 _TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2}\.[0-9]{6}Z"
 _LABELS = r"[a-z0-9]++(?:\.[a-z0-9]++)*+"
 # The normalised form of PEP 440.
@@ -41,8 +41,8 @@ def check_records(records: Collection[FileRecord]) -> None:
     columns = zip(*map(_FACTS, records), strict=True)
     keys, digests, metadata, versions, sizes, uploaded, times, variants, pythons, reasons = columns
     _texts(_KEY, keys, "key of a file")
-    _texts(_SHA256, digests, "sha256")
-    _texts(_SHA256, [digest for digest in metadata if digest is not None], "metadata_sha256")
+    _digests(digests, "sha256")
+    _digests([digest for digest in metadata if digest is not None], "metadata_sha256")
     check_versions(versions)
     _numbers(sizes, "size")
     _times({*uploaded, *times})
@@ -105,6 +105,14 @@ def _texts(pattern: str, texts: Iterable[Any], what: str) -> None:
         return
     wrong = next(text for text in column if not re.fullmatch(pattern, text))
     raise ValueError(f"not a {what}: {wrong[:100]!r}")
+
+
+def _digests(digests: Sequence[Any], what: str) -> None:
+    lengths = {*map(len, digests)} - {_SHA256_DIGITS}
+    # Joining refuses what is no text.
+    if lengths or "".join(digests).encode().translate(None, b"0123456789abcdef"):
+        wrong = next(text for text in digests if not re.fullmatch(f"[0-9a-f]{{{_SHA256_DIGITS}}}", text))
+        raise ValueError(f"not a {what}: {wrong[:100]!r}")
 
 
 def _text(text: object) -> None:

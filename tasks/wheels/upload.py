@@ -177,8 +177,8 @@ def check_variants(index: Index, state: ProjectState, commit: str, facts: Sequen
     """Raise DataError when the commit's view could not show these files beside those that it has."""
     unknown = CommitTime("", TimeSource.UPLOAD)
     added = {layout.distribution(commit, fact.filename): make_record(commit, unknown, fact, "") for fact in facts}
-    there = {key: record for key, record in state.files.items() if record.commit == commit}
-    pages.group_by_variant([*(there | added).values()], index.rules.alias_of_default)
+    there = (record for record in state.of_commit(commit) if record.key not in added)
+    pages.group_by_variant([*there, *added.values()], index.rules.alias_of_default)
 
 
 def make_record(commit: str, time: CommitTime, fact: DistributionFacts, uploaded: str) -> FileRecord:
@@ -291,7 +291,7 @@ def show_commit(index: Index, commit: str, projects: Sequence[str]) -> ViewState
         counts = dict(old.counts) if old else {}
         time = CommitTime(old.commit_time, TimeSource(old.commit_time_from)) if old else None
         for project in projects:
-            records = [record for record in index.project(project).state.files.values() if record.commit == commit]
+            records = index.project(project).state.of_commit(commit)
             counts[project] = count_variants(records)
             time = best_time(records, time)
         counts = {project: count for project, count in sorted(counts.items()) if count}
