@@ -45,6 +45,7 @@ class Settings:
     python: str | None
     pypi_upload_url: str | None
     pypi_index_url: str | None
+    hub_url: str | None
     wheels: WheelSettings
     environment: Mapping[str, str] = field(repr=False)
 
@@ -72,6 +73,8 @@ def load(
     store: str | None = None,
     source: str | None = None,
     python: str | None = None,
+    staging: str | None = None,
+    public: str | None = None,
     environment: Mapping[str, str] | None = None,
     file: Path = CHECKOUT / "pyproject.toml",
 ) -> Settings:
@@ -85,6 +88,7 @@ def load(
     table = _read_table(file)
     wheels = _wheel_settings(table.pop("wheels", {}), file)
     flags = {"profile": profile, "store": store, "source": source, "python": python}
+    flags |= {"staging": staging, "public": public}
     _refuse_empty_flags(flags)
     known = {variable.key: variable.name for variable in OWN if variable.key}
     _refuse_unknown_keys(table, known, f"[tool.omni-ci] of {file}")
@@ -97,6 +101,9 @@ def load(
         python=chosen["python"],
         pypi_upload_url=chosen["pypi-upload-url"],
         pypi_index_url=chosen["pypi-index-url"],
+        staging=chosen["staging"],
+        public=chosen["public"],
+        hub_url=chosen["hub-url"],
         wheels=wheels,
         environment=env,
     )

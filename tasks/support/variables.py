@@ -26,10 +26,13 @@ class Variable:
 OWN = (
     Variable("OMNI_CI_PROFILE", "local (default), ci or production: what a task may change"),
     Variable("OMNI_CI_STORE", "wheel store: file:///folder or s3://bucket/prefix; default: .omni-ci/store here"),
+    Variable("OMNI_CI_STAGING", "repository where CI pushes images: registry/name or file:///folder"),
+    Variable("OMNI_CI_PUBLIC", "repository where users pull images: registry/name or file:///folder"),
     Variable("OMNI_CI_SOURCE", "checkout of the library that tasks work on"),
     Variable("OMNI_CI_PYTHON", "python that runs the library's tests"),
     Variable("OMNI_CI_PYPI_UPLOAD_URL", "upload address for wheels.publish; default: twine's own"),
     Variable("OMNI_CI_PYPI_INDEX_URL", "simple index that wheels.publish compares with; default: the public one"),
+    Variable("OMNI_CI_HUB_URL", "DockerHub's account API, for clean-ups; default: the public one"),
 )
 
 INHERITED = (
@@ -50,6 +53,7 @@ INHERITED = (
     Variable("BUILDKITE_COMMIT", "commit of the build; the default of --commit"),
     Variable("BUILDKITE_BRANCH", "branch of the build"),
     Variable("BUILDKITE_BUILD_NUMBER", "number of the build, recorded with what it publishes"),
+    Variable("BUILDKITE_BUILD_URL", "address of the build, recorded with what it publishes"),
     Variable("BUILDKITE_PULL_REQUEST", "pull request number, or false"),
     Variable("NIGHTLY", "exactly 1: this is the nightly schedule"),
 )
