@@ -37,7 +37,7 @@ def check(root: Path) -> None:
     """Raise Stop unless each lock was made from its group as it is now, pins hashes only, and names no index."""
     for group in GROUPS:
         file = root / "scripts" / "locks" / f"{group}.txt"
-        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
         if f"\n# groups: {fingerprint(root, group)}\n" not in text:
             raise Stop(
                 DATA, f"{file.relative_to(root)} is older than pyproject.toml's group {group!r}: run scripts/lock."

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tasks.support import process, variables
+from tasks.support import paths, process, variables
 from tasks.support.command_line import Argv, Changes, last_useful_line
 from tasks.support.console import busy, mask, say
 from tasks.support.errors import (
@@ -149,9 +149,9 @@ class BuildResult:
 
 def survey(source: Path, commit: str) -> Survey:
     """Look at a source; changes nothing. Raises MissingInputError when git does not hold the commit."""
-    if not source.is_dir():
+    if not paths.is_folder(source):
         raise MissingInputError(f"the source is not a folder: {source}", hint="correct --source")
-    if not any((source / name).is_file() for name in ("pyproject.toml", "setup.py")):
+    if not any(paths.is_there(source / name) for name in ("pyproject.toml", "setup.py")):
         raise MissingInputError(f"nothing to build in {source}: no pyproject.toml", hint="correct --source")
     if not has_git(source):
         return Survey(newest=newest_time(source))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from tasks.support import paths
 from tasks.support.errors import ConfigurationError, DataError
 from tasks.wheels import archives
 from tasks.wheels.distribution import Facts, Kind, parse_filename, read_facts, shown
@@ -25,7 +26,7 @@ def read_built(out: Path, device: str, epoch: int, patterns: tuple[str, ...]) ->
 
     Raises DataError when there is anything else, when they disagree, or when their variant is not the device's.
     """
-    names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
+    names = sorted(path.name for path in out.iterdir()) if paths.is_folder(out) else []
     kinds = [parse_filename(name).kind for name in names]
     if sorted(kinds, key=lambda kind: kind.name) != [Kind.SDIST, Kind.WHEEL]:
         raise DataError(
@@ -96,7 +97,7 @@ def _is_there(item: Facts, dist: Path, patterns: tuple[str, ...]) -> bool:
                 hint="remove it, or choose another --dist",
             )
     path = dist / item.filename
-    if not path.exists():
+    if not paths.is_there(path):
         return False
     if read_facts(path, patterns).sha256 != item.sha256:
         raise DataError(f"{path} is there with other bytes", hint="remove it, or choose another --dist")
