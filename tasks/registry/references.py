@@ -24,9 +24,14 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _LONGEST_NAME = 255
 
 
+def is_tag(text: str) -> bool:
+    """Say whether the registry grammar allows a text as a tag."""
+    return _TAG.fullmatch(text) is not None
+
+
 def check_tag(tag: str) -> str:
     """Return the tag, or raise UsageError when the registry grammar does not allow it."""
-    if not _TAG.fullmatch(tag):
+    if not is_tag(tag):
         raise UsageError(
             f"not a tag: {_shown(tag)}", hint="1 to 128 letters, digits, '_', '.' and '-', not starting with '.' or '-'"
         )
