@@ -28,6 +28,7 @@ class Deed(Enum):
 
     STAGE = "add what belongs to one commit"
     MOVE = "move a view or a channel"
+    RECORD = "record what was tested"
     CLEAN = "clean up"
     PUBLISH = "publish to PyPI"
 

@@ -1,0 +1,322 @@
+"""The ledger: what moved public tags, when and from where; one create-only object per event in the wheel store.
+
+Each run writes an intent before its first tag and a result after its last. A run that was killed leaves an intent
+alone, so the intent names everything that the run may have done. Entries hold no credential.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from itertools import islice
+from types import MappingProxyType
+
+from tasks.registry.references import check_tag, is_digest
+from tasks.release.channels import Channel
+from tasks.support.errors import DataError, OmniError, ServiceRefusedError, UsageError
+from tasks.support.store import ABSENT, ConditionFailedError, Headers, ObjectStore
+
+FOLDER = "_ledger/"
+FORMAT = 1
+HEADERS = Headers("application/json", "no-cache")
+_STAMP = "%Y%m%dT%H%M%S.%fZ"
+_NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z-[A-Za-z0-9_.-]{1,40}")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError, OmniError)
+
+
+class Event(Enum):
+    """What an entry tells of a run."""
+
+    INTENT = "intent"
+    RESULT = "result"
+
+
+class Deed(Enum):
+    """What the run does."""
+
+    PUBLISH = "publish"
+    ROLLBACK = "rollback"
+
+
+@dataclass(frozen=True)
+class TagChange:
+    """One tag: the digest before (None when it was not there) and after; in a result, whether it got there."""
+
+    tag: str
+    old: str | None
+    new: str
+    done: bool = False
+
+    @property
+    def moves(self) -> bool:
+        """Say whether the digests differ."""
+        return self.old != self.new
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One event of one run. Times are RFC 3339 in UTC; ``copied`` and ``mounted`` are bytes.
+
+    ``tags`` has every tag of the groups that the run moves, also those that were in place. ``failure`` is None for a
+    run that came to its end. ``restores`` is the run whose tags a rollback brought back, where the ledger knows it.
+    """
+
+    event: Event
+    deed: Deed
+    channel: Channel
+    run: str
+    time: str
+    repository: str
+    commit: str | None
+    tags: tuple[TagChange, ...]
+    version: str | None = None
+    commit_time: str | None = None
+    sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    copied: int = 0
+    mounted: int = 0
+    untested: str | None = None
+    moved_latest: bool = False
+    build: str | None = None
+    build_url: str | None = None
+    undone: str | None = None
+    failure: str | None = None
+
+    def change(self, tag: str) -> TagChange | None:
+        """Return what the run did, or meant to do, with a tag."""
+        return next((change for change in self.tags if change.tag == tag), None)
+
+    def encode(self) -> bytes:
+        """Return the document's bytes: deterministic."""
+        document = {**asdict(replace(self, sources={})), "sources": dict(self.sources), "format": FORMAT}
+        document |= {"event": self.event.value, "deed": self.deed.value, "channel": self.channel.value}
+        return (json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode()
+
+    @classmethod
+    def decode(cls, data: bytes, key: str) -> Entry:
+        """Read a document, or raise DataError naming its key; what is missing, unknown or no such value is refused."""
+        try:
+            document = json.loads(data)
+            if type(document["format"]) is not int or document.pop("format") != FORMAT:
+                raise ValueError("written by another version of this tool")
+            rows = document.pop("tags")
+            entry = cls(
+                event=Event(document.pop("event")),
+                deed=Deed(document.pop("deed")),
+                channel=Channel(document.pop("channel")),
+                sources=MappingProxyType(dict(document.pop("sources"))),
+                tags=tuple(TagChange(**row) for row in rows),
+                **document,
+            )
+            _check(entry)
+        except _UNREADABLE as error:
+            reason = " ".join(str(error).split())[:200]
+            raise DataError(
+                f"cannot read the ledger's {key}: {type(error).__name__}: {reason}",
+                hint="restore that object from the bucket's version history, or remove it",
+            ) from error
+        return entry
+
+
+def _check(entry: Entry) -> None:
+    texts = (entry.run, entry.time, entry.repository)
+    maybe = (
+        entry.version,
+        entry.commit_time,
+        entry.untested,
+        entry.build,
+        entry.build_url,
+        entry.undone,
+        entry.failure,
+    )
+    _require(all(type(text) is str and text for text in texts), "an empty or missing text")
+    _require(all(text is None or type(text) is str for text in (*maybe, entry.failure)), "something that is no text")
+    _require(entry.commit is None or _COMMIT.fullmatch(entry.commit) is not None, "no full commit hash")
+    _require(all(type(number) is int and number >= 0 for number in (entry.copied, entry.mounted)), "no count of bytes")
+    _require(type(entry.moved_latest) is bool, "moved_latest is no truth value")
+    moment(entry.time)
+    for digest in entry.sources.values():
+        _require(is_digest(digest), "a source that is no digest")
+    for change in entry.tags:
+        check_tag(change.tag)
+        known = is_digest(change.new) and (change.old is None or is_digest(change.old)) and type(change.done) is bool
+        _require(known, f"tag {change.tag} without its digests")
+
+
+def _require(truth: bool, what: str) -> None:
+    if not truth:
+        raise ValueError(what)
+
+
+def moment(text: str) -> datetime:
+    """Return the moment that an entry writes; ValueError when it is none, or has no zone."""
+    found = datetime.fromisoformat(text)
+    _require(found.tzinfo is not None, "a time without its zone")
+    return found
+
+
+def written(time: datetime) -> str:
+    """Write a moment as entries do."""
+    return f"{time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """One channel's events in a store."""
+
+    store: ObjectStore
+    channel: Channel
+
+    @property
+    def folder(self) -> str:
+        """Return where the channel's entries lie."""
+        return f"{FOLDER}{self.channel.value}/"
+
+    def add(self, entry: Entry) -> str:
+        """Write an entry under a new key and return the key; ServiceRefusedError when the store takes none.
+
+        An entry never comes before one that is there already, even when this machine's clock is late.
+        """
+        build = re.sub(r"[^A-Za-z0-9_.-]", "-", entry.build or "local")[:32]
+        time = moment(entry.time)
+        newest = max(self._keys(), default=None)
+        if newest is not None:
+            time = max(time, _time_of(newest) + timedelta(microseconds=1))
+        while True:
+            key = f"{self.folder}{time.astimezone(UTC).strftime(_STAMP)}-{build}.json"
+            try:
+                self.store.put(key, replace(entry, time=written(time)).encode(), HEADERS, expected=ABSENT)
+            except ConditionFailedError:
+                time += timedelta(microseconds=1)
+            else:
+                return key
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield the entries, newest first; each is read when it is asked for."""
+        for key in sorted(self._keys(), reverse=True):
+            blob = self.store.get(key)
+            if blob is not None:
+                yield Entry.decode(blob.data, key)
+
+    def _keys(self) -> list[str]:
+        keys = []
+        for stored in self.store.list(self.folder):
+            name = stored.key.removeprefix(self.folder).removesuffix(".json")
+            if not _NAME.fullmatch(name) or not stored.key.endswith(".json"):
+                raise DataError(f"not an entry of the ledger: {stored.key}", hint="remove that object from the store")
+            keys.append(stored.key)
+        return keys
+
+
+def _time_of(key: str) -> datetime:
+    stamp = key.rpartition("/")[2].partition("-")[0]
+    return datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC)
+
+
+class History:
+    """The entries about one repository, newest first, read from the store no further back than somebody asks.
+
+    An intent is left out when its run has a result.
+    """
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._known: list[Entry] = []
+        self._rest = iter(entries)
+
+    @classmethod
+    def read(cls, ledger: Ledger, repository: str) -> History:
+        """Return a channel's history of one repository; the store is asked once at least."""
+        history = cls(_told_once(entry for entry in ledger.entries() if entry.repository == repository))
+        next(iter(history), None)
+        return history
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield the entries, newest first."""
+        place = 0
+        while True:
+            if place == len(self._known):
+                following = next(self._rest, None)
+                if following is None:
+                    return
+                self._known.append(following)
+            yield self._known[place]
+            place += 1
+
+    def changes(self, tag: str) -> Iterator[tuple[Entry, TagChange]]:
+        """Yield what became of one tag, newest first, also where a run found it in place."""
+        for entry in self:
+            change = entry.change(tag)
+            # What a run that left only its intent did is not known: it counts as done, and readers ask the registry.
+            if change is not None and (change.done or entry.event is Event.INTENT):
+                yield entry, change
+
+    def run(self, word: str) -> Entry:
+        """Return the newest run of an id or of a build's number; UsageError with the newest ones when there is none."""
+        for entry in self:
+            if word in (entry.run, entry.build):
+                return entry
+        known = ", ".join(entry.run for entry in islice(self, 5)) or "none"
+        raise UsageError(f"the ledger has no run {word!r}", hint=f"the newest are: {known}")
+
+    def cause(self, tag: str, digest: str) -> Entry | None:
+        """Return the newest run that moved a tag to a digest, or None when the ledger does not know of one."""
+        return next((entry for entry, change in self.changes(tag) if change.new == digest and change.moves), None)
+
+    def present(self, tag: str) -> str | None:
+        """Return the digest that the newest run left a tag at, or None when no run did."""
+        return next((change.new for _, change in self.changes(tag)), None)
+
+    def before(self, tag: str, digest: str) -> str | None:
+        """Return what a tag showed before a publish brought it to a digest, or None when nobody wrote that down.
+
+        Rollbacks do not count: going back once more must not return to what was taken back.
+        """
+        published = ((entry, change) for entry, change in self.changes(tag) if entry.deed is Deed.PUBLISH)
+        return next((change.old for _, change in published if change.new == digest and change.moves), None)
+
+    def digests(self, tag: str, count: int) -> list[str]:
+        """Return the last digests that a tag showed, newest first, at most ``count`` different ones."""
+        found: list[str] = []
+        for _, change in self.changes(tag):
+            found += [digest for digest in (change.new, change.old) if digest and digest not in found]
+            if len(found) >= count:
+                break
+        return found[:count]
+
+    def passed_over(self, tag: str, digest: str) -> Entry | None:
+        """Return the rollback after which a tag must not come to a digest again by itself, or None.
+
+        A job that is retried after somebody took its image back must not bring it again.
+        """
+        moves = ((entry, change) for entry, change in self.changes(tag) if change.moves)
+        rollback, last = next(moves, (None, None))
+        if rollback is None or last is None or rollback.deed is not Deed.ROLLBACK:
+            return None
+        passed = {last.old}
+        for entry, change in moves:
+            if change.new == last.new and entry.deed is Deed.PUBLISH:
+                break
+            passed |= {change.old, change.new}
+        return rollback if digest in passed - {last.new} else None
+
+
+def _told_once(entries: Iterable[Entry]) -> Iterator[Entry]:
+    ended: set[str] = set()
+    for entry in entries:
+        if entry.event is Event.RESULT:
+            ended.add(entry.run)
+        elif entry.run in ended:
+            continue
+        yield entry
+
+
+def refused(error: OmniError) -> ServiceRefusedError:
+    """Say that a run stops before its first tag because the ledger cannot be written."""
+    return ServiceRefusedError(
+        f"the ledger cannot be written, so nothing was moved: {error.message}",
+        hint="make the wheel store reachable (--store, OMNI_CI_STORE), then run this again",
+    )

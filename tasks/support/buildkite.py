@@ -1,0 +1,71 @@
+"""Talking to the Buildkite agent: group markers, annotations, meta-data and step outcomes."""
+
+from __future__ import annotations
+
+import shutil
+
+from tasks.support import console, paths
+from tasks.support.command_line import last_useful_line
+from tasks.support.errors import ConfigurationError, MissingInputError, OmniError, ServiceRefusedError
+from tasks.support.process import Captured, capture
+from tasks.support.settings import Settings, on_buildkite
+
+AGENT = "buildkite-agent"
+_TIMEOUT = 60.0
+_NOT_SET = 100  # the agent's exit code for a meta-data key that nobody set
+
+
+def group(title: str) -> None:
+    """Begin a group of lines in Buildkite's log; elsewhere nothing is printed."""
+    if on_buildkite():
+        console.say(f"--- {title}")
+
+
+def annotate(settings: Settings, markdown: str, *, context: str, style: str = "success") -> None:
+    """Show text on the build's page, replacing what the same context showed; nothing when this is no build.
+
+    A failure is a warning: what the text tells of has been done.
+    """
+    if not on_buildkite(settings.environment):
+        return
+    try:
+        argv = ("annotate", "--style", style, "--context", context)
+        answer = _agent(settings, *argv, stdin=console.mask(markdown).encode())
+        if answer.code:
+            console.warn(f"the build was not annotated: {last_useful_line(answer.stderr)}")
+    except OmniError as error:
+        console.warn(f"the build was not annotated: {error.message}")
+
+
+def meta_data(settings: Settings, key: str) -> str | None:
+    """Return the build's meta-data under a key without the line end; None when it is not set or this is no build."""
+    if not on_buildkite(settings.environment):
+        return None
+    answer = _agent(settings, "meta-data", "get", key)
+    if answer.code == _NOT_SET:
+        return None
+    if answer.code:
+        raise ServiceRefusedError(f"cannot read Buildkite's meta-data {key}: {last_useful_line(answer.stderr)}")
+    return answer.text.removesuffix("\n") or None
+
+
+def step_outcome(settings: Settings, step: str) -> str:
+    """Return a step's outcome as Buildkite calls it (``passed``, ``soft_failed``, ``hard_failed``, ``errored``, ...).
+
+    Raises MissingInputError when the build has no such step, or the step has not ended.
+    """
+    answer = _agent(settings, "step", "get", "outcome", "--step", step)
+    if answer.code:
+        raise MissingInputError(f"no outcome of step {step}: {last_useful_line(answer.stderr)}")
+    outcome = answer.text.strip()
+    if not outcome:
+        raise MissingInputError(f"step {step} has no outcome yet", hint="make this step depend on it")
+    return outcome
+
+
+def _agent(settings: Settings, *words: str, stdin: bytes | None = None) -> Captured:
+    if shutil.which(AGENT, path=settings.variable("PATH")) is None:
+        raise ConfigurationError(
+            f"{AGENT} is not on PATH", hint="in a container, mount the agent (mount-buildkite-agent: true)"
+        )
+    return capture((AGENT, *words), cwd=paths.current_folder(), stdin=stdin, timeout=_TIMEOUT, check=False)
