@@ -46,6 +46,8 @@ class Settings:
     pypi_upload_url: str | None
     pypi_index_url: str | None
     hub_url: str | None
+    staging: str | None
+    public: str | None
     wheels: WheelSettings
     environment: Mapping[str, str] = field(repr=False)
 
