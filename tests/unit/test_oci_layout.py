@@ -66,7 +66,9 @@ def test_a_folder_that_is_not_there_is_empty_and_reading_makes_none(layout: Layo
 
 
 @pytest.mark.parametrize(
-    "made", [image(), image(docker=True), attested(image()), index(image(), image("arm64"), attest=True)], ids=repr
+    "made",
+    [image(), image(docker=True), attested(image()), index(image(), image("arm64"), attest=True)],
+    ids=["OCI", "Docker", "BuildKit", "two platforms"],
 )
 def test_what_is_stored_comes_back_in_the_same_bytes(made: Image, layout: LayoutRepository) -> None:
     digest = store(made, layout, "tag")
