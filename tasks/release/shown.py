@@ -1,0 +1,88 @@
+"""What a public tag shows: its digest, and the commit, version and time behind it, as far as that is written down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from tasks.registry.interface import Repository
+from tasks.release.channels import Channel, version_of_tag
+from tasks.release.labels import images_of, read_labels
+from tasks.release.ledger import Entry, History
+from tasks.support.arguments import parse_moment
+from tasks.support.errors import OmniError, UsageError
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What one tag points at. ``cause`` is the run that moved it there; None when the ledger does not know."""
+
+    tag: str
+    digest: str
+    commit: str | None = None
+    commit_time: str | None = None
+    version: Version | None = None
+    cause: Entry | None = None
+
+
+def look(public: Repository, history: History, channel: Channel) -> Shown | None:
+    """Return what a channel's floating tag shows, or None when there is no such tag.
+
+    The ledger is asked first, then the image's labels; for ``latest`` also the version tags of the same digest.
+    """
+    tag = channel.floating
+    found = public.head(tag)
+    if found is None:
+        return None
+    shown = describe(public, history, tag, found.digest)
+    if shown.version is None and channel is Channel.RELEASE:
+        shown = Shown(
+            tag, shown.digest, shown.commit, shown.commit_time, _version_by_tag(public, found.digest), shown.cause
+        )
+    return shown
+
+
+def describe(public: Repository, history: History, tag: str, digest: str) -> Shown:
+    """Return what is known of a digest under a tag."""
+    cause = history.cause(tag, digest)
+    if cause is not None and cause.commit is not None:
+        version = Version(cause.version) if cause.version is not None else None
+        return Shown(tag, digest, cause.commit, cause.commit_time, version, cause)
+    try:
+        top = public.manifest(digest)
+        images = images_of(public, top) if top is not None else []
+        labels = read_labels(public, images[0]) if images else None
+    except OmniError as error:
+        if error.exit_code not in {UNUSABLE, GONE}:
+            raise
+        labels = None  # what others have pushed may be of any form
+    if labels is None:
+        return Shown(tag, digest, cause=cause)
+    return Shown(tag, digest, labels.revision, labels.created, labels.public_version, cause)
+
+
+UNUSABLE, GONE = 65, 66
+
+
+def moment_of(text: str | None) -> float | None:
+    """Return a written time in seconds since 1970, or None when it is missing or no time."""
+    try:
+        return parse_moment(text, "a time").timestamp() if text is not None else None
+    except UsageError:
+        return None
+
+
+def newest_stable(public: Repository) -> Version | None:
+    """Return the newest version among the tags ``v<version>`` that is no pre-release, or None."""
+    versions = [version for version in map(version_of_tag, public.tags()) if version and not version.is_prerelease]
+    return max(versions, default=None)
+
+
+def _version_by_tag(public: Repository, digest: str) -> Version | None:
+    tags = [(version, tag) for tag in public.tags() if (version := version_of_tag(tag)) is not None]
+    for version, tag in sorted(tags, reverse=True):
+        found = public.head(tag)
+        if found is not None and found.digest == digest:
+            return version
+    return None

@@ -1,0 +1,96 @@
+"""A commit's staged images, resolved to digests once and checked; everything after this works with digests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from tasks.registry.documents import Manifest, Platform
+from tasks.registry.interface import Repository
+from tasks.release.channels import ARCHITECTURES, source_tag
+from tasks.release.labels import Labels, images_of, read_labels, same_platform
+from tasks.support.errors import DataError, MissingInputError
+
+BUILD = "invoke images.build cuda-release"
+
+
+@dataclass(frozen=True)
+class Staged:
+    """One architecture's image: what its staging tag pointed at (``top``), and what the image says of itself."""
+
+    architecture: str
+    tag: str
+    top: Manifest
+    image: Manifest
+    labels: Labels
+
+    @property
+    def platform(self) -> Platform:
+        """Return the platform that the architecture stands for."""
+        return ARCHITECTURES[self.architecture]
+
+
+def resolve(repository: Repository, commit: str, version: Version | None) -> tuple[Staged, ...]:
+    """Return every architecture's staged image of a commit, in the channel's order.
+
+    Raises MissingInputError naming the platform when one is missing; DataError when one is of another platform or
+    commit, or its label disagrees with ``version`` (None: any will do).
+    """
+    tops = {architecture: _top(repository, commit, architecture) for architecture in ARCHITECTURES}
+    found = [_staged(repository, commit, architecture, top) for architecture, top in tops.items()]
+    for staged in found:
+        _check(repository, staged, commit, version)
+    return tuple(found)
+
+
+def _top(repository: Repository, commit: str, architecture: str) -> Manifest:
+    tag, platform = source_tag(commit, architecture), ARCHITECTURES[architecture]
+    top = repository.manifest(tag)
+    if top is None:
+        raise MissingInputError(
+            f"staging image for {platform} is missing: {repository.name}:{tag} (404)",
+            hint=f"nothing was changed. Build it ({BUILD} --platform {platform} --push) and run this again.",
+        )
+    return top
+
+
+def _staged(repository: Repository, commit: str, architecture: str, top: Manifest) -> Staged:
+    tag = source_tag(commit, architecture)
+    images = images_of(repository, top)
+    if len(images) != 1:
+        raise DataError(
+            f"{repository.name}:{tag} holds {len(images)} images, not one for {ARCHITECTURES[architecture]}",
+            hint="nothing was changed; push one image under each architecture's tag",
+        )
+    return Staged(architecture, tag, top, images[0], read_labels(repository, images[0]))
+
+
+def _check(repository: Repository, staged: Staged, commit: str, version: Version | None) -> None:
+    where, labels = f"{repository.name}:{staged.tag}", staged.labels
+    listed = [child.platform for child in staged.top.children if child.digest == staged.image.digest]
+    for platform in (labels.platform, *filter(None, listed)):
+        if not same_platform(platform, staged.platform):
+            raise DataError(
+                f"{where} is an image for {platform}, not for {staged.platform}",
+                hint="nothing was changed; build it again on a machine of that architecture",
+            )
+    if labels.revision is not None and labels.revision != commit:
+        raise DataError(
+            f"{where} was built from commit {labels.revision}, not from {commit}",
+            hint="nothing was changed; build the image of this commit again",
+        )
+    if version is not None and labels.version is not None and labels.public_version != version:
+        raise DataError(
+            f"{where} says that it is version {labels.version}, not {version}",
+            hint="nothing was changed; correct --version, or build the image of that version",
+        )
+
+
+def unlabelled(images: tuple[Staged, ...]) -> list[str]:
+    """Return a warning for each image that does not say which commit it was built from."""
+    return [
+        f"{staged.tag} has no label org.opencontainers.image.revision: nothing but its tag says which commit it is"
+        for staged in images
+        if staged.labels.revision is None
+    ]
