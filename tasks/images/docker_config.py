@@ -9,13 +9,14 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.images.engine import config_folder
+from tasks.registry.credentials import Credential, config_path, find_credential
+from tasks.registry.references import DOCKER_HUB
 from tasks.support.command_line import Changes
 from tasks.support.errors import ConfigurationError
 from tasks.support.settings import Settings
@@ -24,6 +25,7 @@ Entry = Mapping[str, str]
 """A login as docker writes it: ``auth`` (base64 of ``user:password``) or ``identitytoken``."""
 
 _PRIVATE = 0o700
+_HUB_KEY = "https://index.docker.io/v1/"
 # What a build takes from a person's configuration beside logins: the proxies that docker hands to build steps.
 _TAKEN_OVER = ("proxies",)
 
@@ -51,12 +53,40 @@ def private_config(settings: Settings, auths: Mapping[str, Entry], base: Path | 
     parent = _parent(settings, base)
     folder, held = _claim(parent)
     try:
-        theirs = config_folder(settings)
+        theirs = config_path(settings).parent
         _write(folder / "config.json", _document(theirs, auths))
         yield PrivateConfig(folder, _variables(settings, theirs))
     finally:
         _remove(parent, folder)
         os.close(held)
+
+
+def find_logins(settings: Settings, registries: Iterable[str]) -> dict[str, Entry]:
+    """Return the logins for these registries as docker's ``auths`` has them; those without one are left out."""
+    found = {}
+    for registry in sorted(set(registries)):
+        credential = find_credential(registry, settings)
+        if credential is not None:
+            found[_HUB_KEY if registry == DOCKER_HUB else registry] = as_entry(credential)
+    return found
+
+
+def as_entry(credential: Credential) -> Entry:
+    """Return a credential as docker's config.json has it."""
+    if credential.identity_token:
+        return {"identitytoken": credential.identity_token}
+    if credential.registry_token:
+        return {"registrytoken": credential.registry_token}
+    return {"auth": credential.basic.removeprefix("Basic ")}
+
+
+def as_login(credential: Credential | None) -> dict[str, str]:
+    """Return a credential as the engine's API takes it with a push; empty for an anonymous one."""
+    if credential is None:
+        return {}
+    if credential.identity_token or credential.registry_token:
+        return dict(as_entry(credential))
+    return {"username": credential.username, "password": credential.password}
 
 
 def _parent(settings: Settings, base: Path | None) -> Path:

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tasks.registry.credentials import config_path
 from tasks.support.command_line import Changes
 from tasks.support.errors import (
     ConfigurationError,
@@ -87,12 +88,6 @@ class Version:
     platform: str
 
 
-def config_folder(settings: Settings) -> Path:
-    """Return docker's configuration folder: DOCKER_CONFIG, else ``~/.docker``."""
-    given = settings.variable("DOCKER_CONFIG")
-    return Path(given) if given else Path(settings.variable("HOME") or Path.home(), ".docker")
-
-
 def choose_endpoint(settings: Settings) -> Endpoint:
     """Return the engine that the docker client would use: DOCKER_HOST, else the chosen context, else the socket.
 
@@ -103,7 +98,7 @@ def choose_endpoint(settings: Settings) -> Endpoint:
     if host is not None:
         tls = None
         if settings.variable("DOCKER_TLS_VERIFY") is not None:
-            tls = Tls(Path(settings.variable("DOCKER_CERT_PATH") or config_folder(settings)), verify=True)
+            tls = Tls(Path(settings.variable("DOCKER_CERT_PATH") or config_path(settings).parent), verify=True)
         return Endpoint(host, "DOCKER_HOST", tls=tls)
     unset = "DOCKER_HOST is not set"
     name = settings.variable("DOCKER_CONTEXT") or _current_context(settings)
@@ -113,7 +108,7 @@ def choose_endpoint(settings: Settings) -> Endpoint:
 
 
 def _current_context(settings: Settings) -> str | None:
-    file = config_folder(settings) / "config.json"
+    file = config_path(settings)
     try:
         document = json.loads(file.read_bytes())
     except FileNotFoundError:
@@ -125,7 +120,7 @@ def _current_context(settings: Settings) -> str | None:
 
 
 def _context(settings: Settings, name: str, passed_over: tuple[str, ...]) -> Endpoint:
-    folder = config_folder(settings)
+    folder = config_path(settings).parent
     key = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
     origin = f"docker context {name!r}"
     try:
@@ -245,6 +240,11 @@ class Engine:
         with self.api("asking for the version") as client:
             facts = client.version()
         return Version(str(facts["Version"]), str(facts["ApiVersion"]), f"{facts['Os']}/{facts['Arch']}")
+
+    def has_bridge(self) -> bool:
+        """Say whether build steps and containers can have a network of their own; without one, only the host's."""
+        with self.api("asking for the networks") as client:
+            return any(network["Name"] == "bridge" for network in client.networks(names=["bridge"]))
 
     def data_root(self) -> Path:
         """Return the folder in which the engine keeps everything, on the engine's machine."""

@@ -1,0 +1,121 @@
+"""A build's output: a file that is shown as it grows, and what a failure in it means."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tasks.support.command_line import last_useful_line
+from tasks.support.console import mask, say
+from tasks.support.errors import (
+    ConfigurationError,
+    CredentialsError,
+    DataError,
+    MissingInputError,
+    OmniError,
+    ServiceRefusedError,
+    TemporaryError,
+)
+from tasks.support.redaction import redact
+from tasks.support.settings import CHECKOUT
+
+if TYPE_CHECKING:
+    from tasks.images.planning import BuildPlan
+
+LOGS = CHECKOUT / ".omni-ci" / "logs"
+
+_LOOK = 0.2
+# `#7 [build 2/5] RUN make`: a step of the recipe. Pulling a base (`FROM`) and BuildKit's own work come before.
+_STEP = re.compile(r"^#\d+ \[(?:\S+ +)?\d+/\d+\] (?!FROM )", re.MULTILINE)
+_NO_SPACE = re.compile(r"no space left on device", re.IGNORECASE)
+# What can go wrong before the first step, by the line that names the error; the first row that fits.
+_EARLY: tuple[tuple[re.Pattern[str], type[OmniError], str, str], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), kind, what, hint)
+    for pattern, kind, what, hint in (
+        (
+            r"unauthorized|authorization failed|authentication required|access denied|no basic auth|403 forbidden",
+            CredentialsError,
+            "a registry refuses",
+            "log in, or check the base's name; ",
+        ),
+        (
+            (
+                r"timeout|timed out|connection re(?:fused|set)|\bEOF\b|too ?many ?requests|broken pipe|no such host"
+                r"|network is unreachable|temporary failure|unexpected status.*\b5\d\d\b|daemon running"
+            ),
+            TemporaryError,
+            "the base or the builder cannot be reached",
+            "",
+        ),
+        (
+            r": not found|manifest unknown|no such image|does not exist",
+            MissingInputError,
+            "something is not there",
+            "check the base and the context; ",
+        ),
+    )
+)
+
+
+def new_log(logs: Path, plan: BuildPlan) -> Path:
+    """Return the name of a log that is not there: the one of before goes, and whoever still writes it keeps it."""
+    tag = plan.tags[0].rpartition(":")[2]
+    log = logs / f"image-{plan.image}-{plan.platform.architecture}-{tag[:40]}.log"
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write the log {log}: {error.strerror}") from error
+    return log
+
+
+@contextmanager
+def following(log: Path) -> Iterator[None]:
+    """Show a file's lines as they are written, secrets masked, until the block has ended and all were shown."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_follow, args=(log, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _follow(log: Path, ended: threading.Event) -> None:
+    with log.open("rb") as file:
+        rest = b""
+        while True:
+            last = ended.is_set()  # asked before reading: what was written until then is read below
+            data = rest + file.read()
+            *lines, rest = data.split(b"\n")
+            for line in lines:
+                say(redact(line.decode("utf-8", "replace").rstrip("\r")))
+            if last:
+                if rest:
+                    say(redact(rest.decode("utf-8", "replace")))
+                return
+            ended.wait(_LOOK)
+
+
+def failure(image: str, text: str, log: Path) -> OmniError:
+    """Make the error for a failed build from what it said; pure.
+
+    Only what fails before the recipe's first step can pass by itself: a step that fails is a fault of the recipe
+    or of the source, and building again would hide it.
+    """
+    said = redact(mask(last_useful_line(text.encode())))
+    whole = f"its whole output is in {log}"
+    if _NO_SPACE.search(text):
+        return ServiceRefusedError(
+            f"building {image}: the builder's disk is full: {said}", hint=f"invoke images.disk --prune; {whole}"
+        )
+    early = () if _STEP.search(text) else _EARLY
+    for pattern, kind, what, hint in early:
+        if pattern.search(said):
+            return kind(f"building {image}: {what}: {said}", hint=f"{hint}{whole}")
+    return DataError(f"the build of {image} failed: {said}", hint=whole)
