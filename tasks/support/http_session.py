@@ -113,7 +113,7 @@ class DoorSession(requests.Session):
         """Send a prepared request, always with timeouts, and judge the answer."""
         if kwargs.get("timeout") is None:
             kwargs["timeout"] = (self._manners.connect, self._manners.read)
-        if not _rewindable(request.body):
+        if self._manners.retries and not _rewindable(request.body):
             raise TypeError("a request's body must be bytes or a seekable file: a retry sends it again")
         try:
             response = super().send(request, **kwargs)
