@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from tasks.registry.documents import INDEXES, LARGEST, Descriptor, Manifest, Platform, digest_of
+from tasks.registry.assembling import Source, images_of, read_facts
+from tasks.registry.documents import LARGEST, Descriptor, Manifest, Platform, digest_of
 from tasks.registry.interface import Repository
 from tasks.support.errors import DataError, MissingInputError
 
 _PREFIX = "org.opencontainers.image."
-_SAME_VARIANT = frozenset({"", "v8"})  # of arm64: the only variant there is, written out or not
 
 
 @dataclass(frozen=True)
@@ -33,28 +32,40 @@ class Labels:
             return None
 
 
-def read_labels(repository: Repository, image: Manifest) -> Labels:
-    """Read the configuration of an image manifest; DataError when it is not what the manifest says."""
+def read_config(repository: Repository, image: Manifest) -> bytes:
+    """Read the configuration of an image manifest; DataError when its bytes are others than the manifest says."""
     config = image.config
     if config is None:
         raise DataError(f"{repository.name}@{image.digest} is an index, not an image")
-    try:
-        document = json.loads(_small_blob(repository, config))
-        labels = (document.get("config") or {}).get("Labels") or {}
-        platform = Platform(document["os"], document["architecture"], document.get("variant") or "")
-        texts = [labels.get(f"{_PREFIX}{name}") or None for name in ("revision", "version", "created")]
-        sound = all(type(text) is str for text in (platform.os, platform.architecture, platform.variant))
-        sound = sound and all(text is None or type(text) is str for text in texts)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _malformed(repository, config, repr(error)) from error
-    if not sound:
-        raise _malformed(repository, config, "something in it is no text")
-    return Labels(platform, *texts)
+    return _small_blob(repository, config)
+
+
+def labels_of(config: bytes, where: str) -> Labels:
+    """Return what a configuration says; DataError naming ``where`` when it is malformed."""
+    facts = read_facts(config, where)
+    values = [facts.labels.get(f"{_PREFIX}{name}") or None for name in ("revision", "version", "created")]
+    return Labels(facts.platform, *values)
+
+
+def image_manifests(repository: Repository, top: Manifest, name: str) -> list[Manifest]:
+    """Return the image manifests of an index without its attestations, or of an image the image itself.
+
+    Raises DataError for an index of indexes, MissingInputError when a child is not there.
+    """
+    if not top.is_index:
+        return [top]
+    found = []
+    for child in images_of(Source(name, top)):
+        image = repository.manifest(child.digest)
+        if image is None:
+            raise MissingInputError(f"{name} lists {child.digest}, which is not in {repository.name}")
+        found.append(image)
+    return found
 
 
 def _small_blob(repository: Repository, blob: Descriptor) -> bytes:
     if blob.size > LARGEST:
-        raise _malformed(repository, blob, f"it has {blob.size} bytes")
+        raise DataError(f"the configuration {blob.digest} in {repository.name} has {blob.size} bytes")
     data = bytearray()
     for piece in repository.read_blob(blob.digest):
         data += piece
@@ -63,35 +74,3 @@ def _small_blob(repository: Repository, blob: Descriptor) -> bytes:
     if digest_of(bytes(data)) != blob.digest:
         raise DataError(f"digest mismatch: {repository.name} sent other bytes for {blob.digest}")
     return bytes(data)
-
-
-def _malformed(repository: Repository, blob: Descriptor, reason: str) -> DataError:
-    return DataError(f"{repository.name}: the configuration {blob.digest} is malformed: {reason}")
-
-
-def same_platform(one: Platform, other: Platform) -> bool:
-    """Say whether two platforms are the same; the variant of arm64 may be left out."""
-    if (one.os, one.architecture) != (other.os, other.architecture):
-        return False
-    variants = {one.variant, other.variant}
-    return len(variants) == 1 or (one.architecture == "arm64" and variants <= _SAME_VARIANT)
-
-
-def images_of(repository: Repository, top: Manifest) -> list[Manifest]:
-    """Return the image manifests of an index without its attestations, or of an image the image itself.
-
-    Raises DataError for an index of indexes, MissingInputError when a child is not there.
-    """
-    if not top.is_index:
-        return [top]
-    found = []
-    for child in top.children:
-        if child.attests is not None:
-            continue
-        if child.media_type in INDEXES:
-            raise DataError(f"{repository.name}@{top.digest} is an index of indexes ({child.digest})")
-        image = repository.manifest(child.digest)
-        if image is None:
-            raise MissingInputError(f"{repository.name}@{top.digest} lists {child.digest}, which is not there")
-        found.append(image)
-    return found

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from tasks.registry.references import check_tag, is_digest
 from tasks.release.channels import Channel
-from tasks.support.errors import DataError, OmniError, ServiceRefusedError, UsageError
+from tasks.support.errors import DataError, OmniError, UsageError
 from tasks.support.store import ABSENT, ConditionFailedError, Headers, ObjectStore
 
 FOLDER = "_ledger/"
@@ -312,11 +312,3 @@ def _told_once(entries: Iterable[Entry]) -> Iterator[Entry]:
         elif entry.run in ended:
             continue
         yield entry
-
-
-def refused(error: OmniError) -> ServiceRefusedError:
-    """Say that a run stops before its first tag because the ledger cannot be written."""
-    return ServiceRefusedError(
-        f"the ledger cannot be written, so nothing was moved: {error.message}",
-        hint="make the wheel store reachable (--store, OMNI_CI_STORE), then run this again",
-    )

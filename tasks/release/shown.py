@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from tasks.registry.interface import Repository
 from tasks.release.channels import Channel, version_of_tag
-from tasks.release.labels import images_of, read_labels
+from tasks.release.labels import image_manifests, labels_of, read_config
 from tasks.release.ledger import Entry, History
 from tasks.support.arguments import parse_moment
 from tasks.support.errors import OmniError, UsageError
@@ -51,8 +51,8 @@ def describe(public: Repository, history: History, tag: str, digest: str) -> Sho
         return Shown(tag, digest, cause.commit, cause.commit_time, version, cause)
     try:
         top = public.manifest(digest)
-        images = images_of(public, top) if top is not None else []
-        labels = read_labels(public, images[0]) if images else None
+        images = image_manifests(public, top, f"{public.name}:{tag}") if top is not None else []
+        labels = labels_of(read_config(public, images[0]), tag) if images else None
     except OmniError as error:
         if error.exit_code not in {UNUSABLE, GONE}:
             raise

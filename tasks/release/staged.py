@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
+from tasks.registry.assembling import Source, normal
 from tasks.registry.documents import Manifest, Platform
 from tasks.registry.interface import Repository
 from tasks.release.channels import ARCHITECTURES, source_tag
-from tasks.release.labels import Labels, images_of, read_labels, same_platform
+from tasks.release.labels import Labels, image_manifests, labels_of, read_config
 from tasks.support.errors import DataError, MissingInputError
 
 BUILD = "invoke images.build cuda-release"
@@ -23,12 +24,17 @@ class Staged:
     tag: str
     top: Manifest
     image: Manifest
+    config: bytes
     labels: Labels
 
     @property
     def platform(self) -> Platform:
         """Return the platform that the architecture stands for."""
         return ARCHITECTURES[self.architecture]
+
+    def source(self, repository: Repository) -> Source:
+        """Return it as what an index is assembled from."""
+        return Source(f"{repository.name}:{self.tag}", self.top, self.config, self.platform)
 
 
 def resolve(repository: Repository, commit: str, version: Version | None) -> tuple[Staged, ...]:
@@ -57,20 +63,22 @@ def _top(repository: Repository, commit: str, architecture: str) -> Manifest:
 
 def _staged(repository: Repository, commit: str, architecture: str, top: Manifest) -> Staged:
     tag = source_tag(commit, architecture)
-    images = images_of(repository, top)
+    where = f"{repository.name}:{tag}"
+    images = image_manifests(repository, top, where)
     if len(images) != 1:
         raise DataError(
-            f"{repository.name}:{tag} holds {len(images)} images, not one for {ARCHITECTURES[architecture]}",
+            f"{where} holds {len(images)} images, not one for {ARCHITECTURES[architecture]}",
             hint="nothing was changed; push one image under each architecture's tag",
         )
-    return Staged(architecture, tag, top, images[0], read_labels(repository, images[0]))
+    config = read_config(repository, images[0])
+    return Staged(architecture, tag, top, images[0], config, labels_of(config, where))
 
 
 def _check(repository: Repository, staged: Staged, commit: str, version: Version | None) -> None:
     where, labels = f"{repository.name}:{staged.tag}", staged.labels
     listed = [child.platform for child in staged.top.children if child.digest == staged.image.digest]
     for platform in (labels.platform, *filter(None, listed)):
-        if not same_platform(platform, staged.platform):
+        if normal(platform) != normal(staged.platform):
             raise DataError(
                 f"{where} is an image for {platform}, not for {staged.platform}",
                 hint="nothing was changed; build it again on a machine of that architecture",

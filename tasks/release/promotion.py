@@ -1,0 +1,90 @@
+"""Publishing as planned: copy by digest, push the index by digest, write the tags, verify, record.
+
+Whatever is killed or cut off, a second run completes it: blobs that are there are not sent again, and no tag is
+written before everything that it needs is there.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from tasks.registry.copying import CopyPlan, CopyReport, execute_copy
+from tasks.registry.interface import Repository
+from tasks.release.channels import Channel
+from tasks.release.ledger import Deed, Entry, Event, Ledger
+from tasks.release.moving import Run, changes, move_tags, now
+from tasks.release.promotion_plan import Parties, PublishPlan
+from tasks.support.errors import DataError
+from tasks.support.transfers import SILENT, Transfers
+
+
+@dataclass(frozen=True)
+class PublishReport:
+    """What a publish did. ``copied`` is None when nothing had to be copied; ``seconds`` is the whole run's time."""
+
+    plan: PublishPlan
+    run: Run
+    copied: CopyReport | None
+    seconds: float
+
+    @property
+    def wrote(self) -> bool:
+        """Say whether a tag was written."""
+        return bool(self.plan.writes)
+
+
+def execute_publish(parties: Parties, plan: PublishPlan, run: Run, transfers: Transfers = SILENT) -> PublishReport:
+    """Publish as planned; writes nothing at all when every tag is in place.
+
+    Raises what copying and ``move_tags`` raise; the error says which tags moved.
+    """
+    start = time.monotonic()
+    copied = None
+    if plan.copy is not None and plan.writes:
+        copied = execute_copy(plan.copy, parties.staging, parties.public, transfers=transfers)
+        _check_complete(parties.public, plan.copy)
+        move_tags(parties.public, parties.store, _intent(plan, run, copied), plan.tags, plan.manifests)
+    elif plan.unfinished is not None:
+        _complete_record(parties, plan, plan.unfinished)
+    return PublishReport(plan, run, copied, time.monotonic() - start)
+
+
+def _check_complete(public: Repository, copy: CopyPlan) -> None:
+    """Refuse to write a tag before every manifest that it leads to is there."""
+    for step in copy.steps:
+        digest = step.descriptor.digest
+        if public.head(digest) is None:
+            raise DataError(
+                f"{public.name} lacks {digest} after it was copied there: no tag was moved",
+                hint="run the same command again; when it fails again, the registry loses what it accepts",
+            )
+
+
+def _intent(plan: PublishPlan, run: Run, copied: CopyReport) -> Entry:
+    request = plan.request
+    return Entry(
+        event=Event.INTENT,
+        deed=Deed.PUBLISH,
+        channel=request.channel,
+        run=run.id,
+        time=now(),
+        repository=plan.public,
+        commit=request.commit,
+        tags=changes(plan.tags),
+        version=str(request.version) if request.version is not None else None,
+        commit_time=plan.commit_time,
+        sources=plan.sources,
+        copied=copied.copied.size,
+        mounted=copied.mounted.size,
+        untested=request.untested if request.channel is Channel.RELEASE else None,
+        moved_latest=request.move_latest,
+        build=run.build,
+        build_url=run.build_url,
+    )
+
+
+def _complete_record(parties: Parties, plan: PublishPlan, unfinished: Entry) -> None:
+    done = frozenset(tag.tag for tag in plan.tags)
+    tags = tuple(replace(change, done=change.tag in done) for change in unfinished.tags)
+    Ledger(parties.store, unfinished.channel).add(replace(unfinished, event=Event.RESULT, time=now(), tags=tags))
