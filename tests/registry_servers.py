@@ -53,7 +53,8 @@ class Registry:
 
     def uploads(self) -> list[Path]:
         """Return the upload sessions that nobody has ended, read from its disk."""
-        return sorted(self.storage.glob("docker/registry/v2/repositories/**/_uploads/*"))
+        # A cancelled one leaves its folder, with only the state of its hash in it.
+        return sorted(self.storage.glob("docker/registry/v2/repositories/**/_uploads/*/startedat"))
 
 
 @contextlib.contextmanager
