@@ -116,3 +116,9 @@ def floating_group(channel: Channel) -> TagGroup:
 def source_tag(commit: str, architecture: str) -> str:
     """Return the staging tag of a commit's image for one architecture."""
     return f"{commit}-{architecture}"
+
+
+def platforms_of(tag: str) -> tuple[str, ...]:
+    """Return the platforms of what a channel's tag shows: one for an architecture's alias, else all."""
+    own = [str(platform) for name, platform in ARCHITECTURES.items() if tag.endswith(f"-{name}")]
+    return tuple(own or map(str, ARCHITECTURES.values()))

@@ -247,11 +247,13 @@ class History:
             place += 1
 
     def changes(self, tag: str) -> Iterator[tuple[Entry, TagChange]]:
-        """Yield what became of one tag, newest first, also where a run found it in place."""
+        """Yield what became of one tag, newest first, also where a run found it in place.
+
+        Of a change that is not ``done`` nobody knows whether it happened: its run failed or was killed around it.
+        """
         for entry in self:
             change = entry.change(tag)
-            # What a run that left only its intent did is not known: it counts as done, and readers ask the registry.
-            if change is not None and (change.done or entry.event is Event.INTENT):
+            if change is not None:
                 yield entry, change
 
     def run(self, word: str) -> Entry:
@@ -266,9 +268,15 @@ class History:
         """Return the newest run that moved a tag to a digest, or None when the ledger does not know of one."""
         return next((entry for entry, change in self.changes(tag) if change.new == digest and change.moves), None)
 
-    def present(self, tag: str) -> str | None:
-        """Return the digest that the newest run left a tag at, or None when no run did."""
-        return next((change.new for _, change in self.changes(tag)), None)
+    def expected(self, tag: str) -> frozenset[str | None]:
+        """Return the digests that a tag may show by what the ledger says: two when a run was stopped half-way.
+
+        For a tag that no run has written, that is nothing at all.
+        """
+        for _, change in self.changes(tag):
+            # It was stopped before this tag, or while it wrote it.
+            return frozenset({change.new} if change.done else {change.old, change.new})
+        return frozenset({None})
 
     def before(self, tag: str, digest: str) -> str | None:
         """Return what a tag showed before a publish brought it to a digest, or None when nobody wrote that down.
@@ -279,29 +287,39 @@ class History:
         return next((change.old for _, change in published if change.new == digest and change.moves), None)
 
     def digests(self, tag: str, count: int) -> list[str]:
-        """Return the last digests that a tag showed, newest first, at most ``count`` different ones."""
-        found: list[str] = []
+        """Return the last ``count`` digests that a tag showed, newest first, and those that it may have shown since."""
+        found: dict[str, None] = {}
+        sure: set[str] = set()
         for _, change in self.changes(tag):
-            found += [digest for digest in (change.new, change.old) if digest and digest not in found]
-            if len(found) >= count:
+            for digest in (change.new, change.old):
+                if digest is None or len(sure) >= count:
+                    continue
+                found.setdefault(digest)
+                if change.done or digest == change.old:
+                    sure.add(digest)
+            if len(sure) >= count:
                 break
-        return found[:count]
+        return list(found)
 
     def passed_over(self, tag: str, digest: str) -> Entry | None:
         """Return the rollback after which a tag must not come to a digest again by itself, or None.
 
         A job that is retried after somebody took its image back must not bring it again.
         """
-        moves = ((entry, change) for entry, change in self.changes(tag) if change.moves)
+        moves = (pair for pair in self.changes(tag) if pair[1].moves and (pair[1].done or _is_rollback(pair[0])))
         rollback, last = next(moves, (None, None))
-        if rollback is None or last is None or rollback.deed is not Deed.ROLLBACK:
+        if rollback is None or last is None or not _is_rollback(rollback):
             return None
         passed = {last.old}
         for entry, change in moves:
-            if change.new == last.new and entry.deed is Deed.PUBLISH:
+            if change.new == last.new and not _is_rollback(entry):
                 break
             passed |= {change.old, change.new}
         return rollback if digest in passed - {last.new} else None
+
+
+def _is_rollback(entry: Entry) -> bool:
+    return entry.deed is Deed.ROLLBACK
 
 
 def _told_once(entries: Iterable[Entry]) -> Iterator[Entry]:

@@ -7,13 +7,13 @@ written before everything that it needs is there.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tasks.registry.copying import CopyPlan, CopyReport, execute_copy
 from tasks.registry.interface import Repository
 from tasks.release.channels import Channel
-from tasks.release.ledger import Deed, Entry, Event, Ledger
-from tasks.release.moving import Run, changes, move_tags, now
+from tasks.release.ledger import Deed, Entry, Event
+from tasks.release.moving import Run, changes, complete_record, move_tags, now
 from tasks.release.promotion_plan import Parties, PublishPlan
 from tasks.support.errors import DataError
 from tasks.support.transfers import SILENT, Transfers
@@ -46,7 +46,7 @@ def execute_publish(parties: Parties, plan: PublishPlan, run: Run, transfers: Tr
         _check_complete(parties.public, plan.copy)
         move_tags(parties.public, parties.store, _intent(plan, run, copied), plan.tags, plan.manifests)
     elif plan.unfinished is not None:
-        _complete_record(parties, plan, plan.unfinished)
+        complete_record(parties.store, plan.unfinished)
     return PublishReport(plan, run, copied, time.monotonic() - start)
 
 
@@ -82,9 +82,3 @@ def _intent(plan: PublishPlan, run: Run, copied: CopyReport) -> Entry:
         build=run.build,
         build_url=run.build_url,
     )
-
-
-def _complete_record(parties: Parties, plan: PublishPlan, unfinished: Entry) -> None:
-    done = frozenset(tag.tag for tag in plan.tags)
-    tags = tuple(replace(change, done=change.tag in done) for change in unfinished.tags)
-    Ledger(parties.store, unfinished.channel).add(replace(unfinished, event=Event.RESULT, time=now(), tags=tags))

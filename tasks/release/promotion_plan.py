@@ -16,7 +16,15 @@ from tasks.registry.copying import CopyPlan, plan_copy
 from tasks.registry.documents import Manifest
 from tasks.registry.interface import Repository
 from tasks.release import ordering, results, shown
-from tasks.release.channels import ARCHITECTURES, Channel, TagGroup, fixed_group, floating_group, source_tag
+from tasks.release.channels import (
+    ARCHITECTURES,
+    Channel,
+    TagGroup,
+    fixed_group,
+    floating_group,
+    platforms_of,
+    source_tag,
+)
 from tasks.release.ledger import Deed, Entry, Event, History, Ledger
 from tasks.release.moving import TagPlan
 from tasks.release.ordering import AskAncestry, Candidate, Verdict
@@ -187,7 +195,7 @@ def _already(parties: Parties, request: Request, history: History) -> PublishPla
         there = parties.public.head(change.tag)
         if there is None or there.digest != change.new:
             return None
-        tags.append(TagPlan(change.tag, change.new, change.new, change.tag in group.names, _platforms(change.tag)))
+        tags.append(TagPlan(change.tag, change.new, change.new, change.tag in group.names, platforms_of(change.tag)))
     index = next(tag.digest for tag in tags if tag.tag == group.tag)
     return PublishPlan(
         request=request,
@@ -232,12 +240,7 @@ def _tags(
     wanted = {alias: digests[architecture] for architecture, alias in group.aliases.items()} | {group.tag: index}
     found = {tag: public.head(tag) for tag in group.names}
     old = {tag: there.digest if there is not None else None for tag, there in found.items()}
-    return tuple(TagPlan(tag, wanted[tag], old[tag], floating, _platforms(tag)) for tag in group.names)
-
-
-def _platforms(tag: str) -> tuple[str, ...]:
-    own = [str(platform) for name, platform in ARCHITECTURES.items() if tag.endswith(f"-{name}")]
-    return tuple(own or map(str, PLATFORMS))
+    return tuple(TagPlan(tag, wanted[tag], old[tag], floating, platforms_of(tag)) for tag in group.names)
 
 
 def _refuse_other(public: Repository, fixed: tuple[TagPlan, ...]) -> None:

@@ -1,0 +1,86 @@
+"""What a channel's floating tags show, since when and from what, and where that is not what the ledger says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tasks.registry.interface import Repository
+from tasks.release.channels import Channel, floating_group
+from tasks.release.ledger import Event, History, Ledger
+from tasks.release.shown import Shown, describe
+from tasks.support.store import ObjectStore
+
+AS_RECORDED = "as recorded"
+
+
+@dataclass(frozen=True)
+class TagStatus:
+    """One tag: what it shows (None for no such tag), since when, by which run, and what is to be said about it."""
+
+    tag: str
+    shown: Shown | None
+    since: str | None
+    run: str | None
+    note: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the status for machines."""
+        shown = self.shown
+        return {
+            "tag": self.tag,
+            "digest": shown.digest if shown else None,
+            "commit": shown.commit if shown else None,
+            "version": str(shown.version) if shown and shown.version else None,
+            "since": self.since,
+            "run": self.run,
+            "note": self.note,
+        }
+
+
+def channel_status(public: Repository, store: ObjectStore, channel: Channel) -> list[TagStatus]:
+    """Look at every floating tag of a channel; only reads."""
+    group = floating_group(channel)
+    history = History.read(Ledger(store, channel), str(public.name))
+    rows = [_tag_status(public, history, tag) for tag in (group.tag, *group.aliases.values())]
+    main = rows[0].shown
+    return [_with_mixture(row, main) for row in rows]
+
+
+def protected_digests(public: Repository, store: ObjectStore, count: int = 3) -> frozenset[str]:
+    """Return the last digests of every moving tag, which a rollback may need, and what the tags show now."""
+    found: set[str] = set()
+    for channel in Channel:
+        history = History.read(Ledger(store, channel), str(public.name))
+        for tag in floating_group(channel).names:
+            there = public.head(tag)
+            found |= {there.digest} if there is not None else set()
+            found |= set(history.digests(tag, count))
+    return frozenset(found)
+
+
+def _tag_status(public: Repository, history: History, tag: str) -> TagStatus:
+    found = public.head(tag)
+    expected = history.expected(tag)
+    newest = next((entry for entry, _ in history.changes(tag)), None)
+    if found is None:
+        note = "missing, and the ledger says it is there" if any(expected) else "never published"
+        return TagStatus(tag, None, None, None, note)
+    shown = describe(public, history, tag, found.digest)
+    cause = shown.cause
+    if newest is None:
+        note = "not in the ledger"
+    elif found.digest not in expected:
+        told = " or ".join(sorted(filter(None, expected))) or "nothing"
+        note = f"moved by somebody else: the ledger says {told}"
+    elif newest.event is Event.INTENT:
+        note = f"run {newest.run} has written no result: run it again"
+    else:
+        note = AS_RECORDED
+    return TagStatus(tag, shown, cause.time if cause else None, cause.run if cause else None, note)
+
+
+def _with_mixture(row: TagStatus, main: Shown | None) -> TagStatus:
+    if row.shown is None or main is None or row.shown.commit == main.commit:
+        return row
+    return replace(row, note=f"{row.note}; of another commit than {main.tag}")

@@ -1,0 +1,216 @@
+"""Rolling a channel back: its floating tags, all of them, return to what they showed before.
+
+Tags that never change (``v<version>``, ``nightly-<commit>``) stay. A manifest is read by digest and written under the
+tag; no blob is read or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from tasks.registry.documents import Manifest
+from tasks.registry.interface import Repository
+from tasks.registry.references import check_tag, is_digest
+from tasks.release.channels import ARCHITECTURES, Channel, TagGroup, floating_group, platforms_of
+from tasks.release.ledger import Deed, Entry, Event, History, Ledger
+from tasks.release.moving import Run, TagPlan, changes, complete_record, move_tags, now
+from tasks.release.shown import Shown, describe
+from tasks.support.errors import MissingInputError, RemoteChangedError, UsageError
+from tasks.support.store import ObjectStore
+
+
+@dataclass(frozen=True)
+class RollbackPlan:
+    """Where a channel's floating tags go back to.
+
+    ``undone`` is the run that is taken back, where the ledger knows it; ``unfinished`` a rollback to the same place
+    that was stopped before it wrote its result.
+    """
+
+    channel: Channel
+    public: str
+    target: Shown
+    tags: tuple[TagPlan, ...]
+    manifests: Mapping[str, Manifest] = field(repr=False)
+    undone: Entry | None = None
+    unfinished: Entry | None = None
+
+    @property
+    def writes(self) -> tuple[TagPlan, ...]:
+        """Return the tags that are to be written, in their order."""
+        return tuple(tag for tag in self.tags if tag.writes)
+
+    def actions(self) -> list[tuple[str, str, str]]:
+        """Return (action, what, why) in the order of execution."""
+        return [("move tag", f"{self.public}:{tag.tag}", f"{tag.digest}, was {tag.old}") for tag in self.writes]
+
+
+def plan_rollback(
+    public: Repository, store: ObjectStore, channel: Channel, *, to: str | None = None, run: str | None = None
+) -> RollbackPlan:
+    """Choose what a channel goes back to: ``to`` (a digest or a tag), else what it showed before a run or the newest.
+
+    Raises MissingInputError when that is not known or gone; RemoteChangedError when the tags do not show what the
+    ledger says, unless ``to`` is given; UsageError for a run that did not move the channel.
+    """
+    if to is not None and run is not None:
+        raise UsageError("--to and --run contradict each other", hint="give one of them")
+    if to is not None and not is_digest(to):
+        check_tag(to)
+    group = floating_group(channel)
+    history = History.read(Ledger(store, channel), str(public.name))
+    present = _present(public, group)
+    newest = next(iter(history), None)
+    undone = history.cause(group.tag, present[group.tag] or "")
+    if to is not None:
+        targets = _companions(public, history, group, _digest(public, to), to)
+    elif newest is not None and _stopped(newest, run):
+        _refuse_others_moves(public, history, present)
+        targets = {change.tag: change.new for change in newest.tags}
+        undone = next((entry for entry in history if entry.run == newest.undone), None)
+    else:
+        undone = history.run(run) if run is not None else undone
+        targets = _before(public, history, group, present, undone if run is not None else None)
+    manifests = {digest: _manifest(public, digest) for digest in dict.fromkeys(targets.values())}
+    tags = tuple(TagPlan(tag, targets[tag], present[tag], True, platforms_of(tag)) for tag in group.names)
+    in_place = not any(tag.writes for tag in tags)
+    same = newest is not None and newest.event is Event.INTENT and newest.deed is Deed.ROLLBACK
+    return RollbackPlan(
+        channel=channel,
+        public=str(public.name),
+        target=describe(public, history, group.tag, targets[group.tag]),
+        tags=tags,
+        manifests=MappingProxyType(manifests),
+        undone=undone,
+        unfinished=newest if in_place and same else None,
+    )
+
+
+def execute_rollback(public: Repository, store: ObjectStore, plan: RollbackPlan, run: Run) -> None:
+    """Move the tags as planned; raises what ``move_tags`` raises, and writes nothing when all are in place."""
+    if plan.writes:
+        move_tags(public, store, _intent(plan, run), plan.tags, plan.manifests)
+    elif plan.unfinished is not None:
+        complete_record(store, plan.unfinished)
+
+
+def _intent(plan: RollbackPlan, run: Run) -> Entry:
+    target = plan.target
+    return Entry(
+        event=Event.INTENT,
+        deed=Deed.ROLLBACK,
+        channel=plan.channel,
+        run=run.id,
+        time=now(),
+        repository=plan.public,
+        commit=target.commit,
+        tags=changes(plan.tags),
+        version=str(target.version) if target.version is not None else None,
+        commit_time=target.commit_time,
+        build=run.build,
+        build_url=run.build_url,
+        undone=plan.undone.run if plan.undone is not None else None,
+    )
+
+
+def _present(public: Repository, group: TagGroup) -> dict[str, str | None]:
+    found = {tag: public.head(tag) for tag in group.names}
+    if found[group.tag] is None:
+        raise MissingInputError(f"there is no tag {public.name}:{group.tag}", hint="publish first")
+    return {tag: there.digest if there is not None else None for tag, there in found.items()}
+
+
+def _digest(public: Repository, to: str) -> str:
+    found = public.head(to)
+    if found is None:
+        sign = "@" if is_digest(to) else ":"
+        raise MissingInputError(f"{public.name}{sign}{to} is not there", hint="invoke release.status shows what is")
+    return found.digest
+
+
+def _stopped(newest: Entry, run: str | None) -> bool:
+    """Say whether the newest run is a rollback that was stopped and is meant again: it is completed, not followed."""
+    stopped = newest.deed is Deed.ROLLBACK and (newest.event is Event.INTENT or newest.failure is not None)
+    return stopped and (run is None or run == newest.undone)
+
+
+def _before(
+    public: Repository, history: History, group: TagGroup, present: Mapping[str, str | None], undone: Entry | None
+) -> dict[str, str]:
+    """Return what the group showed before a run (None: before what it shows now)."""
+    _refuse_others_moves(public, history, present)
+    now_at = present[group.tag] or ""
+    if undone is None:
+        former = history.before(group.tag, now_at)
+    else:
+        change = undone.change(group.tag)
+        if change is None or not (change.moves or history.before(group.tag, change.new)):
+            raise UsageError(f"run {undone.run} did not move {group.tag}", hint="invoke release.status names the runs")
+        if change.new != now_at:
+            raise RemoteChangedError(
+                f"{public.name}:{group.tag} no longer shows {change.new}, which run {undone.run} brought: "
+                f"it shows {now_at}",
+                hint="look at invoke release.status, then say where to go with --to",
+            )
+        former = change.old if change.moves else history.before(group.tag, change.new)
+    if former is None:
+        raise MissingInputError(
+            f"the ledger does not know what {public.name}:{group.tag} showed before {now_at}",
+            hint="say where to go with --to DIGEST or --to TAG",
+        )
+    return _companions(public, history, group, former, None)
+
+
+def _refuse_others_moves(public: Repository, history: History, present: Mapping[str, str | None]) -> None:
+    for tag, digest in present.items():
+        expected = history.expected(tag)
+        if digest not in expected:
+            told = " or ".join(map(str, sorted(filter(None, expected)))) or "nothing"
+            raise RemoteChangedError(
+                f"{public.name}:{tag} shows {digest or 'nothing'}, and the ledger says {told}: somebody else moved it",
+                hint="look at invoke release.status, then say where to go with --to",
+            )
+
+
+def _companions(public: Repository, history: History, group: TagGroup, digest: str, to: str | None) -> dict[str, str]:
+    """Return the group's digests that belong to an index: as the ledger has them, else its version's, else its own."""
+    known = _recorded(history, group, digest)
+    if known is not None:
+        return known
+    index = _manifest(public, digest)
+    children = {str(child.platform): child.digest for child in index.children if child.attests is None}
+    found = {group.tag: digest}
+    for architecture, alias in group.aliases.items():
+        platform = str(ARCHITECTURES[architecture])
+        other = public.head(f"{to}-{architecture}") if to is not None and not is_digest(to) else None
+        if other is None and platform not in children:
+            raise MissingInputError(
+                f"{public.name}@{digest} has no image for {platform}, so {alias} cannot go with it",
+                hint="choose an index of all platforms with --to",
+            )
+        found[alias] = other.digest if other is not None else children[platform]
+    return found
+
+
+def _recorded(history: History, group: TagGroup, digest: str) -> dict[str, str] | None:
+    for entry, change in history.changes(group.tag):
+        for old in (False, True):
+            if digest != (change.old if old else change.new):
+                continue
+            parts = [part for tag in group.names if (part := entry.change(tag)) is not None]
+            found = {part.tag: known for part in parts if (known := part.old if old else part.new) is not None}
+            # What a run found when it began may be another's half-done work; what it brought is whole.
+            if len(found) == len(group.names) and (not old or all(part.moves for part in parts)):
+                return found
+    return None
+
+
+def _manifest(public: Repository, digest: str) -> Manifest:
+    manifest = public.manifest(digest)
+    if manifest is None:
+        raise MissingInputError(
+            f"{public.name}@{digest} is gone: it was deleted", hint="choose another digest or tag with --to"
+        )
+    return manifest
