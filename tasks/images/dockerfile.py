@@ -6,9 +6,11 @@ Only what our own files use is understood: no parser directives, no escape chara
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +19,7 @@ from tasks.support.errors import DataError, MissingInputError, unknown_choice
 
 _HEREDOC = re.compile(r"<<-?\s*([\"']?)([A-Za-z_][A-Za-z0-9_]*)\1")
 _HEREDOC_STEPS = frozenset({"RUN", "COPY", "ADD"})
+_FLAGS = re.compile(r"(?:--[a-z]\S*\s*)+")
 _WORD = re.compile(r"[A-Za-z]+")
 
 
@@ -30,34 +33,30 @@ class Instruction:
     documents: tuple[str, ...] = ()
 
     @cached_property
-    def words(self) -> tuple[str, ...]:
-        """Return what follows as words, quotes taken off; DataError when a quote is left open."""
-        try:
-            return tuple(shlex.split(self.rest))
-        except ValueError as error:
-            raise DataError(f"line {self.line}: {error} in {self.name}") from error
-
-    @property
     def flags(self) -> tuple[str, ...]:
         """Return the leading `--name=value` words."""
-        found = []
-        for word in self.words:
-            if not word.startswith("--"):
-                break
-            found.append(word)
-        return tuple(found)
+        found = _FLAGS.match(self.rest)
+        return tuple(found[0].split()) if found else ()
 
-    @property
+    @cached_property
     def operands(self) -> tuple[str, ...]:
-        """Return the words behind the flags."""
-        return self.words[len(self.flags) :]
+        """Return the words behind the flags, quotes taken off; DataError when a quote is left open."""
+        rest = _FLAGS.sub("", self.rest, count=1)
+        try:
+            if rest.startswith("["):
+                with suppress(ValueError):  # a shell's bracket: the form without JSON
+                    return tuple(str(word) for word in json.loads(rest))
+            return tuple(shlex.split(rest))
+        except ValueError as error:
+            raise DataError(f"line {self.line}: {self.name}: {str(error).lower()}") from error
 
     @property
     def assignments(self) -> tuple[tuple[str, str | None], ...]:
         """Return the `name=value` pairs of ARG, ENV and LABEL; None for an argument without a default."""
-        if self.name != "ARG" and self.words and "=" not in self.words[0]:
-            return ((self.words[0], " ".join(self.words[1:])),)  # the old form, `ENV name value`
-        pairs = (word.partition("=") for word in self.words)
+        words = self.operands
+        if self.name != "ARG" and words and "=" not in words[0]:
+            return ((words[0], " ".join(words[1:])),)  # the old form, `ENV name value`
+        pairs = (word.partition("=") for word in words)
         return tuple((name, value if equals else None) for name, equals, value in pairs)
 
 
