@@ -141,13 +141,13 @@ class HubRepository:
         if following is None:
             return None
         # Only the query is taken over: the token goes to our own address and route, wherever a page points.
-        parts = urlsplit(following) if isinstance(following, str) else None
-        if parts is None or parts.netloc not in {"", urlsplit(self._door.address).netloc} or not parts.query:
+        query = _query_at(following, urlsplit(self._door.address).netloc)
+        if not query:
             raise ServiceRefusedError(
                 f"DockerHub's list of the tags of {self.name} goes on at another address: {str(following)[:200]}",
                 hint="check OMNI_CI_HUB_URL",
             )
-        return parts.query
+        return query
 
 
 def open_hub(name: RepositoryName, settings: Settings, patience: Patience | None = None) -> HubRepository:
@@ -163,6 +163,15 @@ def open_hub(name: RepositoryName, settings: Settings, patience: Patience | None
     secrets = (settings.secret(key, purpose=purpose) for key in ("DOCKERHUB_USERNAME", "DOCKERHUB_TOKEN"))
     account = Account(*(secret.strip() for secret in secrets))
     return HubRepository(HubDoor(settings.hub_url or PUBLIC, account, patience), namespace, repository)
+
+
+def _query_at(address: object, host: str) -> str:
+    """Return the query of an address on the host, or of one without a host; nothing for any other address."""
+    try:
+        parts = urlsplit(address) if isinstance(address, str) else None
+    except ValueError:
+        return ""
+    return parts.query if parts and parts.netloc in {"", host} else ""
 
 
 def _read_tag(row: Any, where: str) -> HubTag:

@@ -87,9 +87,12 @@ class Answer:
 
 def check_address(text: str) -> str:
     """Return the API's address without a slash at its end; ConfigurationError when credentials may not go there."""
-    parts = urlsplit(text)
-    sound = parts.hostname and not (parts.query or parts.fragment or parts.username or parts.password)
-    if not sound or parts.scheme not in {"https", "http"}:
+    try:
+        parts = urlsplit(text)
+        sound = parts.scheme in {"https", "http"} and parts.hostname and parts.port != 0
+    except ValueError:
+        sound = None
+    if not sound or parts.query or parts.fragment or parts.username or parts.password:
         raise ConfigurationError(f"not the address of an account API: {redact(text)}", hint=f"it is like {PUBLIC}")
     if parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
         raise ConfigurationError(
@@ -243,7 +246,8 @@ class HubDoor:
 def _is_passing(answer: Answer) -> bool:
     if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
         return True
-    return answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not _hides_a_refusal(answer)
+    broken = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR and answer.status != HTTPStatus.NOT_IMPLEMENTED
+    return broken and not _hides_a_refusal(answer)
 
 
 def _hides_a_refusal(answer: Answer) -> bool:

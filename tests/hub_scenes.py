@@ -1,0 +1,123 @@
+"""What the tests of DockerHub's tags start from: an account, a repository, and builds pushed day by day."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import random
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from tasks.registry.documents import Manifest
+from tasks.registry.hub import HubRepository, open_hub
+from tasks.registry.hub_door import Patience
+from tasks.registry.references import RepositoryName
+from tasks.support.settings import Settings, load
+from tests.factory_image import Image, image, index
+from tests.hub_server import Credential, Hub
+from tests.registry_servers import Registry
+
+NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+USER = Credential("somebody", "dckr_pat_Aa-1_$'\"`\\%s")
+
+
+def commit(number: int) -> str:
+    """Return a commit's hash; hashes sort in another order than their numbers."""
+    return f"{random.Random(f'commit {number}').getrandbits(160):040x}"
+
+
+def nightly(number: int) -> str:
+    return f"nightly-{commit(number)}"
+
+
+def days_ago(days: float) -> str:
+    """Return a time as DockerHub writes it; fractions have as many digits as it pleases it."""
+    text = (NOW - timedelta(days=days)).isoformat().replace("+00:00", "")
+    return text + ["Z", ".1Z", ".123456Z", ".123456789Z"][int(days) % 4]
+
+
+def plain_image(name: object) -> Image:
+    """Make the smallest image that there is: an index of one image without layers."""
+    return index(image(commit=str(name), layers=()))
+
+
+def push(registry: Registry, repository: str, made: Mapping[str, Image]) -> None:
+    """Push images under tags with nothing but HTTP, so that no code under test takes part."""
+    with contextlib.closing(http.client.HTTPConnection(registry.address, timeout=30)) as connection:
+
+        def send(method: str, path: str, body: bytes = b"", kind: str = "application/octet-stream") -> str:
+            connection.request(method, path, body, {"Content-Type": kind})
+            answer = connection.getresponse()
+            said = answer.read()
+            assert answer.status in {201, 202}, said
+            return answer.getheader("Location") or ""
+
+        def put(manifest: Manifest, reference: str) -> None:
+            send("PUT", f"/v2/{repository}/manifests/{reference}", manifest.data, manifest.media_type)
+
+        there: set[str] = set()
+        for tag, one in made.items():
+            for digest, content in one.blobs.items():
+                if digest not in there:
+                    there.add(digest)
+                    place = send("POST", f"/v2/{repository}/blobs/uploads/")
+                    send("PUT", f"{place}&digest={digest}", b"".join(content.read()))
+            for manifest in one.below:
+                if manifest.digest not in there:
+                    there.add(manifest.digest)
+                    put(manifest, manifest.digest)
+            put(one.top, tag)
+
+
+def copy_repository(registry: Registry, source: str, target: str) -> None:
+    """Make a repository like another one, which takes no time: blobs are shared, and the rest are small files."""
+    folder = registry.storage / "docker/registry/v2/repositories"
+    shutil.copytree(folder / source, folder / target)
+
+
+@dataclass
+class Scene:
+    """A repository behind the stand-in. ``waits`` are the pauses that the client made, which take no time here."""
+
+    hub: Hub
+    repository: str
+    waits: list[float] = field(default_factory=list)
+
+    @property
+    def settings(self) -> Settings:
+        return self.settings_of(USER)
+
+    def settings_of(self, who: Credential, **others: str) -> Settings:
+        environment = {
+            "DOCKERHUB_USERNAME": who.name,
+            "DOCKERHUB_TOKEN": who.secret,
+            "OMNI_CI_HUB_URL": self.hub.address,
+        }
+        return load(environment={**environment, **others})
+
+    @property
+    def name(self) -> RepositoryName:
+        return RepositoryName.parse(self.repository)
+
+    def open(self, who: Credential = USER, **patience: float) -> HubRepository:
+        """Return the client under test, which waits for nothing."""
+        return open_hub(self.name, self.settings_of(who), Patience(sleep=self.waits.append, **patience))  # type: ignore[arg-type]
+
+    def push(self, made: Mapping[str, Image], ages: Mapping[str, float | None] | None = None) -> None:
+        """Push images, each so many days ago; None for a push time that nobody knows."""
+        push(self.hub.registry, self.repository, made)
+        for tag, age in (ages or {}).items():
+            self.hub.pushed[tag] = None if age is None else days_ago(age)
+
+    def push_builds(self, count: int) -> None:
+        """Push the nightlies of commits 1 to ``count``, each a day older than the one before."""
+        self.push(
+            {nightly(number): plain_image(commit(number)) for number in range(1, count + 1)},
+            {nightly(number): number for number in range(1, count + 1)},
+        )
+
+    @property
+    def tags(self) -> list[str]:
+        return self.hub.tags(self.repository)
