@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from invoke.collection import Collection
 
-DOMAINS = ("wheels", "release")
+DOMAINS = ("wheels", "images", "release")
 
 
 def _build_namespace() -> Collection:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.images import build_log, buildctl
+from tasks.images import build_log, buildctl, tool_context
 from tasks.images.buildctl import fields
 from tasks.images.catalogue import Catalogue
 from tasks.images.catalogue import Engine as Builder
@@ -20,7 +20,7 @@ from tasks.images.clients import Client, find_client
 from tasks.images.docker_config import as_login, find_logins, private_config
 from tasks.images.engine import Engine, open_engine
 from tasks.images.pins import DownloadPin
-from tasks.images.planning import BASE, BuildPlan
+from tasks.images.planning import BASE, BuildPlan, ToolFacts
 from tasks.registry.credentials import find_credential
 from tasks.registry.opening import open_repository
 from tasks.registry.references import DOCKER_HUB, RepositoryName, check_digest, is_digest
@@ -39,6 +39,8 @@ from tasks.support.settings import Settings
 PAUSES = (5.0, 20.0)
 """Seconds before a build is tried again whose base could not be pulled; after the last one it has failed."""
 
+_INLINE = "type=inline"
+_INLINE_CACHE = "BUILDKIT_INLINE_CACHE=1"  # what a client without buildx calls it
 _CACHE_REF = re.compile(r"(?:^|,)ref=([^,]+)")
 
 
@@ -68,9 +70,14 @@ class Built:
         }
 
 
-def build_all(plans: Sequence[BuildPlan], settings: Settings, catalogue: Catalogue) -> list[Built]:
-    """Carry out plans in their order: each may be built from the ones before. Ends at the first failure."""
-    return [build(plan, settings, catalogue) for plan in plans]
+def build_all(
+    plans: Sequence[BuildPlan], settings: Settings, catalogue: Catalogue, tool: ToolFacts | None = None
+) -> list[Built]:
+    """Carry out plans in their order: each may be built from the ones before. Ends at the first failure.
+
+    ``tool`` is what an image of this tool is made from; its folder is prepared when one is really built.
+    """
+    return [build(plan, settings, catalogue, tool=tool) for plan in plans]
 
 
 def build(
@@ -78,6 +85,7 @@ def build(
     settings: Settings,
     catalogue: Catalogue,
     *,
+    tool: ToolFacts | None = None,
     logs: Path = build_log.LOGS,
     pauses: Sequence[float] = PAUSES,
 ) -> Built:
@@ -95,6 +103,8 @@ def build(
     there = run.reusable()
     if there is not None:
         return there
+    if tool is not None and plan.context == tool.folder:
+        tool_context.prepare(tool)
     return run.remote(where, catalogue.pins.downloads["buildctl"]) if where else run.local()
 
 
@@ -186,6 +196,7 @@ def docker_argv(plan: BuildPlan, client: Client, result: Path, *, host_network: 
         ("--network", "host" if host_network else None),
         *(("--build-arg", f"{name}={value}") for name, value in plan.args.items()),
         *(("--build-arg", name) for name in plan.proxies),
+        ("--build-arg", _INLINE_CACHE if not client.has_buildx and _INLINE in plan.cache_to else None),
         *(("--label", f"{name}={value}") for name, value in plan.labels.items()),
         *(("--tag", tag) for tag in plan.tags),
         *(("--secret", fields(id=secret.id, src=str(secret.file))) for secret in plan.secrets),

@@ -1,0 +1,124 @@
+"""What every images task starts with: the facts that plans are made from, and what the profile allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tasks.images import facts, tool_context
+from tasks.images.catalogue import Catalogue, Folder, load
+from tasks.images.engine import Endpoint
+from tasks.images.planning import BuildPlan, Facts, Request, SourceFacts, parse_args, plan_chain
+from tasks.registry.references import RepositoryName
+from tasks.support import console, paths, profiles, settings
+from tasks.support.errors import ConfigurationError, MissingInputError
+from tasks.support.settings import Settings
+from tasks.support.source import check_commit, resolve_source
+
+_NO_COMMIT = "0" * 40
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run's settings and catalogue."""
+
+    settings: Settings
+    catalogue: Catalogue
+
+
+def open_run(*, profile: str | None = None, source: str | None = None) -> Run:
+    """Read the settings and the catalogue."""
+    return Run(settings.load(profile=profile, source=source), load())
+
+
+def now() -> datetime:
+    """Return the present moment."""
+    return datetime.now(UTC)
+
+
+def request(
+    run: Run, name: str, *, platform: str | None = None, push: bool = False, args: Sequence[str] | None = None
+) -> Request:
+    """Return what is asked for, with the addresses that the settings put in the place of the catalogue's."""
+    given = {"staging": run.settings.staging, "public": run.settings.public}
+    return Request(
+        image=name,
+        platform=platform,
+        push=push,
+        args=parse_args(list(args or ())),
+        variables=run.settings.environment,
+        # An OCI layout's folder is no name for an engine: a build without a push does not need one.
+        addresses={key: value for key, value in given.items() if value and (push or not value.startswith("file:"))},
+    )
+
+
+def bake_requests(
+    run: Run, names: Sequence[str], *, platform: str | None, push: bool, args: Sequence[str] | None
+) -> list[Request]:
+    """Return a request for each image and platform, or for the one platform; local images are not pushed."""
+    found = []
+    for name in names:
+        image = run.catalogue.image(name)
+        pushed = push and not run.catalogue.repository(image.repository).local
+        platforms = [platform] if platform else list(map(str, image.platforms))
+        found += [request(run, name, platform=one, push=pushed, args=args) for one in platforms]
+    return found
+
+
+def announce(chosen: Settings, plans: Sequence[BuildPlan], *, dry_run: bool) -> None:
+    """Say what the profile promises; what it forbids is an error, and in a dry run, which only reads, a warning."""
+    targets = sorted({plan.repository for plan in plans if plan.push})
+    for target in targets:
+        try:
+            profiles.permit(chosen.profile, profiles.Deed.STAGE, str(RepositoryName.parse(target)))
+        except ConfigurationError as error:
+            if not dry_run:
+                raise
+            console.warn(f"a real run would be refused: {error.message}; {error.hint}")
+    promise = f"profile {chosen.profile.value}, dry run: nothing will change"
+    where = ", ".join(targets) or "this machine's engine, no push"
+    console.say(f"{promise if dry_run else profiles.promise(chosen.profile)} · {where}")
+
+
+def announce_care(chosen: Settings, endpoint: Endpoint, *, dry_run: bool) -> None:
+    """Say what the profile promises; ``local`` cleans up no engine of another machine."""
+    if not endpoint.is_local and not dry_run:
+        profiles.permit(chosen.profile, profiles.Deed.CLEAN, endpoint.shown())
+    promise = f"profile {chosen.profile.value}, dry run: nothing will change"
+    console.say(f"{promise if dry_run else profiles.promise(chosen.profile)} · {endpoint.shown()}")
+
+
+def gather(run: Run, names: Sequence[str], *, commit: str | None, allow_dirty: bool) -> Facts:
+    """Return the facts that these images are planned from; a source is needed only if one of them is made of it.
+
+    The commit is ``--commit``, else BUILDKITE_COMMIT where it is a hash, else the source's HEAD, and the source must
+    be at it.
+    """
+    chosen, catalogue = run.settings, run.catalogue
+    needed = any(_needs_source(catalogue, name) for name in names)
+    try:
+        checkout = resolve_source(chosen, paths.current_folder())
+    except MissingInputError:
+        if needed or chosen.source is not None:
+            raise
+        nobodys = SourceFacts(Path("/nonexistent"), _NO_COMMIT, "", datetime.fromtimestamp(0, UTC), catalogue.source)
+        return Facts(nobodys, tool_context.facts())
+    wanted = commit
+    if wanted is None and chosen.variable("BUILDKITE_COMMIT") != "HEAD":
+        wanted = chosen.variable("BUILDKITE_COMMIT")
+    if wanted is not None:
+        check_commit(wanted, "--commit" if commit is not None else "BUILDKITE_COMMIT", checkout)
+    return facts.gather(checkout, catalogue.source, commit=wanted, allow_dirty=allow_dirty or not needed)
+
+
+def make_plans(run: Run, requests: Sequence[Request], found: Facts) -> list[BuildPlan]:
+    """Return the plans of what is asked for and of what that is built from, each once, in the order to build them."""
+    plans = {plan.tags: plan for asked in requests for plan in plan_chain(run.catalogue, asked, found)}
+    return list(plans.values())
+
+
+def _needs_source(catalogue: Catalogue, name: str) -> bool:
+    image = catalogue.image(name)
+    return image.context is Folder.SOURCE or any(_needs_source(catalogue, need) for need in image.needs)
