@@ -143,19 +143,20 @@ class CopyReport:
 def plan_copy(
     source: Repository,
     target: Repository,
-    manifests: Sequence[Descriptor],
+    manifests: Sequence[Descriptor] = (),
     indexes: Sequence[Manifest] = (),
     *,
     known: Mapping[str, Manifest] = MappingProxyType({}),
     limits: Limits = Limits(),
 ) -> CopyPlan:
-    """Find out what the target lacks of image and attestation manifests, and of indexes that list them.
+    """Find out what the target lacks of image and attestation manifests, and of indexes with all that they list.
 
     ``known`` holds manifests by digest that need not be fetched. Nothing else than missing manifests is read;
     the rest are HEAD requests. A manifest that the target has is complete: registries take none without its blobs.
     MissingInputError when the source lacks a manifest.
     """
-    distinct = {descriptor.digest: descriptor for descriptor in manifests}
+    listed = (child for index in indexes for child in index.children)
+    distinct = {descriptor.digest: descriptor for descriptor in (*listed, *manifests)}
     same = _same_registry(source, target)
 
     def look(descriptor: Descriptor) -> ManifestStep:

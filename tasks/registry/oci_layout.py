@@ -125,26 +125,30 @@ class LayoutRepository:
                 yield piece
 
     def put_blob(self, blob: Descriptor, chunks: Iterator[bytes], progress: Progress | None = None) -> None:
-        """Store a blob; DataError, and nothing stored, when its bytes have another digest or size."""
+        """Store a blob; DataError, and nothing stored, when its bytes have another digest or size.
+
+        When it fails, the progress that was told is taken back.
+        """
         path = self._path(blob.digest)
         self._create()
-        whole, size = hashlib.sha256(), 0
         with new_file(self._own("new"), f"cannot write {path}") as new:
-            for chunk in chunks:
-                whole.update(chunk)
-                size += len(chunk)
+            size = 0
+            try:
+                whole = hashlib.sha256()
+                for chunk in chunks:
+                    whole.update(chunk)
+                    with explained(f"cannot write {path}"):
+                        write_all(new.fd, chunk)
+                    size += len(chunk)
+                    if progress is not None:
+                        progress(len(chunk))
+                _check_arrived(blob, f"sha256:{whole.hexdigest()}", size)
                 with explained(f"cannot write {path}"):
-                    write_all(new.fd, chunk)
-                if progress is not None:
-                    progress(len(chunk))
-            found = f"sha256:{whole.hexdigest()}"
-            if (found, size) != (blob.digest, blob.size):
-                raise DataError(
-                    f"digest mismatch: {blob.digest} ({blob.size} bytes) arrived as {found} ({size} bytes)",
-                    hint="nothing was stored; the source is damaged, or the connection to it",
-                )
-            with explained(f"cannot write {path}"):
-                _commit(new, path)
+                    _commit(new, path)
+            except BaseException:
+                if progress is not None and size:
+                    progress(-size)
+                raise
 
     def mount(self, blob: Descriptor, source: Repository) -> bool:
         """Take a blob from another layout: a hard link, or a copy where there can be none; False for anything else."""
@@ -312,6 +316,14 @@ def _commit(new: NewFile, path: Path) -> None:
     os.fsync(new.fd)
     new.path.replace(path)
     sync_folder(path.parent)
+
+
+def _check_arrived(blob: Descriptor, digest: str, size: int) -> None:
+    if (digest, size) != (blob.digest, blob.size):
+        raise DataError(
+            f"digest mismatch: {blob.digest} ({blob.size} bytes) arrived as {digest} ({size} bytes)",
+            hint="nothing was stored; the source is damaged, or the connection to it",
+        )
 
 
 def _check_size(blob: Descriptor, path: Path, size: int) -> None:

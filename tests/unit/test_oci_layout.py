@@ -149,8 +149,10 @@ def test_bytes_without_their_digest_are_not_stored(wrong: str, layout: LayoutRep
         "empty": b"",
     }[wrong]
     claimed = Descriptor(blob.media_type, blob.digest, blob.size + (wrong == "size"))
+    counts: list[int] = []
     with pytest.raises(DataError, match=blob.digest):
-        layout.put_blob(claimed, iter((arriving[:1000], arriving[1000:])))
+        layout.put_blob(claimed, iter((arriving[:1000], arriving[1000:])), counts.append)
+    assert sum(counts) == 0, "what is to be sent again is taken back"
     assert not layout.has_blob(blob.digest)
     assert [*layout.folder.glob(".omni-layout/new/*")] == []
 
