@@ -51,10 +51,10 @@ class Registry:
         found = self.storage.glob("docker/registry/v2/blobs/sha256/??/*/data")
         return {f"sha256:{path.parent.name}" for path in found}
 
-    def uploads(self) -> list[Path]:
-        """Return the upload sessions that nobody has ended, read from its disk."""
+    def uploads(self, name: str) -> list[Path]:
+        """Return the upload sessions of a repository that nobody has ended, read from its disk."""
         # A cancelled one leaves its folder, with only the state of its hash in it.
-        return sorted(self.storage.glob("docker/registry/v2/repositories/**/_uploads/*/startedat"))
+        return sorted(self.storage.glob(f"docker/registry/v2/repositories/{name}/_uploads/*/startedat"))
 
 
 @contextlib.contextmanager

@@ -90,12 +90,17 @@ class _Part:
     def __init__(self, source: Source, size: int) -> None:
         self._source = source
         self._size = size
+        self.failure: Exception | None = None
 
     def __len__(self) -> int:
         return self._size
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._source.take(self._size)
+        try:
+            yield from self._source.take(self._size)
+        except Exception as error:
+            self.failure = error
+            raise
 
 
 class Upload:
@@ -140,11 +145,15 @@ class Upload:
             where = {} if whole else {"Content-Range": f"{source.sent}-{source.sent + length - 1}"}
             part = _Part(source, length)
             ask = Ask("PATCH", self._url, self._doing, headers={**_OCTETS, **where}, body=part, once=True)
-            with _cut_is_temporary():
+            try:
                 response = self._client.send(ask, self._scope)
+            except ServiceRefusedError as error:
+                if part.failure is not None:
+                    raise
+                # The same registry answered just before.
+                raise TemporaryError(error.message, hint=LATER) from error
             if response.status_code in _FORGOTTEN:
-                error = self._client.refusal(self._doing, response)
-                raise TemporaryError(error.message, hint=LATER)
+                raise TemporaryError(self._client.refusal(self._doing, response).message, hint=LATER)
             if response.status_code not in _TAKEN:
                 raise self._client.refusal(self._doing, response)
             self._moved(response)
@@ -190,17 +199,9 @@ class Upload:
 
 
 def cancel(client: RegistryClient, url: str, doing: str, scope: Scope) -> None:
-    """End an upload session that will not be committed; a failure is left to the registry's own clean-up."""
+    """End an upload session that will not be committed; a failure is left to the registry's own clean-up.
+
+    After a request that was cut the distribution project's registry (2.8) knows the session's URL no longer.
+    """
     with contextlib.suppress(OmniError):
         drain(client.send(Ask("DELETE", url, doing, once=True, seconds=_CANCEL_SECONDS), scope))
-
-
-@contextlib.contextmanager
-def _cut_is_temporary() -> Iterator[None]:
-    """Make a lost connection a TemporaryError: the same registry answered just before."""
-    try:
-        yield
-    except ServiceRefusedError as error:
-        if error.__cause__ is None:
-            raise
-        raise TemporaryError(error.message, hint=LATER) from error

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from urllib.parse import urljoin, urlsplit
 
 from tasks.registry.gate import asked_pause, gate_of
@@ -40,8 +40,14 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
     return parts.scheme, parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme)
 
 
+@runtime_checkable
 class Body(Protocol):
-    """A request's body that is sent once, as it comes: its length is known, its bytes are not kept."""
+    """A request's body that is sent once, as it comes: its length is known, its bytes are not kept.
+
+    ``failure`` is the exception that its iterator raised, if it did.
+    """
+
+    failure: Exception | None
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[bytes]: ...
@@ -96,10 +102,10 @@ class Wire:
         while True:
             try:
                 response = self._follow(ask, authorization)
-            except OmniError as error:
+            except _NoAnswerError as lost:
                 failures += 1
-                if ask.once or failures >= self.patience.tries or not _may_pass(error):
-                    raise _named(error, ask, failures) from error
+                if ask.once or failures >= self.patience.tries or not lost.may_pass:
+                    raise lost.error(ask.doing, failures) from lost.cause
                 time.sleep(self.patience.pause(failures))
                 continue
             if not is_passing(response.status_code):
@@ -169,24 +175,32 @@ class Wire:
                 allow_redirects=False,
             )
         except OmniError as error:
-            if isinstance(error.__cause__, foreseen_errors()):
-                # Named anew without the query: those of uploads and storage are long, and signed.
-                raise failure_of(error.__cause__, ask.method, url.partition("?")[0]) from error.__cause__
-            raise
+            if isinstance(ask.body, Body) and ask.body.failure is not None:
+                raise  # it is not the network's
+            if not isinstance(error.__cause__, foreseen_errors()):
+                raise
+            # Named anew without the query: those of uploads and storage are long, and signed.
+            named = failure_of(error.__cause__, ask.method, url.partition("?")[0])
+            raise _NoAnswerError(named, error.__cause__) from error
 
 
-def _may_pass(error: OmniError) -> bool:
-    """Say whether trying again may help: not after a certificate that cannot be trusted or a wrong address."""
-    import requests
+class _NoAnswerError(Exception):
+    """The network failed a request: our error for it, and the library's."""
 
-    cause = error.__cause__
-    broken = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
-    return isinstance(cause, broken) and not isinstance(cause, requests.exceptions.SSLError)
+    def __init__(self, named: OmniError, cause: Exception) -> None:
+        super().__init__(named.message)
+        self._named = named
+        self.cause = cause
 
+    @property
+    def may_pass(self) -> bool:
+        """Say whether trying again may help: not after a certificate that cannot be trusted or a wrong address."""
+        import requests
 
-def _named(error: OmniError, ask: Ask, tries: int) -> OmniError:
-    """Say what was being done when there was no answer, and how often it was tried."""
-    if not isinstance(error.__cause__, Exception):
-        return error  # it is the body's own, or says it already
-    often = f" ({tries} tries)" if tries > 1 else ""
-    return type(error)(f"{ask.doing}: {error.message}{often}", hint=error.hint)
+        broken = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
+        return isinstance(self.cause, broken) and not isinstance(self.cause, requests.exceptions.SSLError)
+
+    def error(self, doing: str, tries: int) -> OmniError:
+        """Say what was being done, and how often it was tried."""
+        often = f" ({tries} tries)" if tries > 1 else ""
+        return type(self._named)(f"{doing}: {self._named.message}{often}", hint=self._named.hint)
