@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -75,15 +75,34 @@ class DockerEngine:
         assert done.returncode == 0, done.stderr.decode(errors="replace")
         return done.stdout.decode().strip()
 
-    def load_bytes(self, tag: str, files: Mapping[str, bytes]) -> str:
+    def stop(self) -> None:
+        """Ask the engine and what it started to end, and wait until they have."""
+        _stop(self.folder / "p")
+        _stop(self.folder / "x" / "containerd" / "containerd.pid")
+
+    def load_files(self, tag: str, files: Mapping[str, bytes]) -> str:
         """Make an image of files that can be run when they are programs, and return its id."""
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as tar:
             for name, data in files.items():
-                facts = tarfile.TarInfo(name)
+                facts = tarfile.TarInfo(name.lstrip("/"))
                 facts.size, facts.mode = len(data), 0o755
                 tar.addfile(facts, io.BytesIO(data))
         return self.docker("import", "-", tag, stdin=archive.getvalue())
+
+    def load_shell(self, tag: str) -> str:
+        """Make an image of this machine's own shell and a few programs, for recipes with steps; return its id."""
+        programs = ("/bin/sh", "/bin/cat", "/bin/sleep", "/bin/env")
+        return self.load_files(tag, {name: Path(name).read_bytes() for name in closure(programs)})
+
+
+def closure(programs: Iterable[str]) -> set[str]:
+    """Return programs and the libraries that they load, under the names by which they are looked for."""
+    found = set(programs)
+    for name in programs:
+        said = subprocess.run(["ldd", name], capture_output=True, text=True, check=False).stdout
+        found |= {word for line in said.splitlines() for word in line.split() if word.startswith("/")}
+    return found
 
 
 def new_tag() -> str:
@@ -113,8 +132,7 @@ def engine_in(folder: Path) -> Iterator[DockerEngine]:
                 service_missing(f"the Docker Engine did not start:\n{words}")
             yield engine
         finally:
-            _stop(folder / "p")
-            _stop(folder / "x" / "containerd" / "containerd.pid")
+            engine.stop()
     for mounted in _mounts_below(folder):
         subprocess.run(["umount", mounted], check=False)
 

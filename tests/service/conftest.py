@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tasks.support.store import ObjectStore, open_store
+from tests.engine_server import DockerEngine, own_engine
 from tests.registry_servers import Registry, registry_in
 from tests.services import S3Server, s3_server_in, use_aws
 
@@ -52,4 +53,12 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 def other_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     """Return a second real registry, for what goes from one to another."""
     with registry_in(tmp_path_factory.mktemp("other-registry")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[DockerEngine]:
+    """Return the real Docker Engine of this test process, with an image ``shell:latest`` that steps can run in."""
+    with own_engine() as server:
+        server.load_shell("shell:latest")
         yield server
