@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 2**20
 _PREFIX = "tag:yaml.org,2002:"
+_SCALARS = frozenset({"str", "null", "bool", "int", "float", "timestamp", "merge", "value"})  # written without a tag
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def _convert(node: yaml.Node, name: str) -> Node:
         return Node(dict(_pairs(node, name)), where)
     if isinstance(node, yaml.SequenceNode) and kind == "seq":
         return Node(tuple(_convert(child, name) for child in node.value), where)
-    if isinstance(node, yaml.ScalarNode):
+    if isinstance(node, yaml.ScalarNode) and kind in _SCALARS:
         return Node(_scalar(node, kind, where), where)
     raise DataError(f"{where}: tag {node.tag} is not allowed here")
 
