@@ -184,17 +184,20 @@ def _details(engine: Engine, things: Iterable[Mapping[str, Any]], what: str) -> 
 
 
 def choose_removals(holdings: Holdings, now: datetime, older_than: timedelta = OLDER_THAN) -> Iterator[Removal]:
-    """Decide what goes; pure. Ages count from the last time that something was made, tagged, stopped or used here."""
+    """Decide what goes; pure. Ages count from the last time that something was made, tagged, stopped or used here.
+
+    Containers come first and the rest by its names, whatever order the engine tells things in.
+    """
     grace = min(GRACE, older_than)
-    yield from _containers(holdings, now, older_than)
-    for image in _unused(holdings.images, holdings.containers):
-        yield from _image(image, holdings, now, older_than, grace)
-    yield from _volumes(holdings, now, grace)
-    for record in holdings.cache:
-        age = now - max(moment(record.get("LastUsedAt")), moment(record.get("CreatedAt")))
-        if not record.get("InUse") and age > older_than:
-            size = 0 if record.get("Shared") else int(record.get("Size") or 0)
-            yield Removal(Kind.CACHE, record["ID"], f"last used {_ago(age)}", size)
+    unused = _unused(holdings.images, holdings.containers)
+    kinds = (
+        _containers(holdings, now, older_than),
+        (item for image in unused for item in _image(image, holdings, now, older_than, grace)),
+        _volumes(holdings, now, grace),
+        _cache(holdings, now, older_than),
+    )
+    for kind in kinds:
+        yield from sorted(kind, key=lambda item: (item.kind.value, item.image, item.name))
 
 
 def _containers(holdings: Holdings, now: datetime, older_than: timedelta) -> Iterator[Removal]:
@@ -225,8 +228,8 @@ def _image(
         return
     if age <= older_than or not all(map(_is_one_commits, tags)):
         return
-    for number, tag in enumerate(tags):
-        size = _size(image) if number == len(tags) - 1 else 0
+    for number, tag in enumerate(sorted(tags)):
+        size = _size(image) if number == len(tags) - 1 else 0  # freed with the last tag
         yield Removal(Kind.TAG, tag, f"one commit's and unused, {_ago(age)}", size, key)
 
 
@@ -242,6 +245,14 @@ def _volumes(holdings: Holdings, now: datetime, grace: timedelta) -> Iterator[Re
         age = now - moment(volume.get("CreatedAt"))
         if not used and not named and age > grace:
             yield Removal(Kind.VOLUME, volume["Name"], f"unused and without a name, {_ago(age)}", _volume_size(volume))
+
+
+def _cache(holdings: Holdings, now: datetime, older_than: timedelta) -> Iterator[Removal]:
+    for record in holdings.cache:
+        age = now - max(moment(record.get("LastUsedAt")), moment(record.get("CreatedAt")))
+        if not record.get("InUse") and age > older_than:
+            size = 0 if record.get("Shared") else int(record.get("Size") or 0)
+            yield Removal(Kind.CACHE, record["ID"], f"last used {_ago(age)}", size)
 
 
 def execute_disk(engine: Engine, plan: DiskPlan) -> DiskReport:
