@@ -205,7 +205,7 @@ def _containers(holdings: Holdings, now: datetime, older_than: timedelta) -> Ite
         ended = holdings.stopped.get(container["Id"])
         if container.get("State") not in _STOPPED or ended is None:
             continue
-        age = now - max(ended, moment(container.get("Created")))
+        age = _age(now, ended, moment(container.get("Created")))
         if age > older_than:
             name = next((name.lstrip("/") for name in container.get("Names") or ()), "") or container["Id"][:12]
             size = int(container.get("SizeRw") or 0)
@@ -218,7 +218,7 @@ def _image(
     key = image["Id"]
     if key not in holdings.tagged:
         return
-    age = now - max(moment(image.get("Created")), holdings.tagged[key])
+    age = _age(now, moment(image.get("Created")), holdings.tagged[key])
     tags = [tag for tag in image.get("RepoTags") or () if tag != "<none>:<none>"]
     digests = [digest for digest in image.get("RepoDigests") or () if not digest.startswith("<none>")]
     if not tags:
@@ -242,14 +242,14 @@ def _volumes(holdings: Holdings, now: datetime, grace: timedelta) -> Iterator[Re
     for volume in holdings.volumes:
         used = (volume.get("UsageData") or {}).get("RefCount", -1) != 0
         named = _ANONYMOUS_LABEL not in (volume.get("Labels") or {}) and not _ANONYMOUS.fullmatch(volume["Name"])
-        age = now - moment(volume.get("CreatedAt"))
+        age = _age(now, moment(volume.get("CreatedAt")))
         if not used and not named and age > grace:
             yield Removal(Kind.VOLUME, volume["Name"], f"unused and without a name, {_ago(age)}", _volume_size(volume))
 
 
 def _cache(holdings: Holdings, now: datetime, older_than: timedelta) -> Iterator[Removal]:
     for record in holdings.cache:
-        age = now - max(moment(record.get("LastUsedAt")), moment(record.get("CreatedAt")))
+        age = _age(now, moment(record.get("LastUsedAt")), moment(record.get("CreatedAt")))
         if not record.get("InUse") and age > older_than:
             size = 0 if record.get("Shared") else int(record.get("Size") or 0)
             yield Removal(Kind.CACHE, record["ID"], f"last used {_ago(age)}", size)
@@ -309,6 +309,12 @@ def moment(stamp: object) -> datetime:
     except ValueError:
         return _NEVER
     return max(found.astimezone(UTC) if found.tzinfo and found.year > 1 else _NEVER, _NEVER)
+
+
+def _age(now: datetime, *moments: datetime) -> timedelta:
+    """Return the time since the latest of these; none at all when no moment is known, so that the thing stays."""
+    latest = max(moments)
+    return now - latest if latest > _NEVER else timedelta()
 
 
 def _ago(age: timedelta) -> str:
