@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import random
 import shutil
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from tasks.registry.documents import Manifest
 from tasks.registry.hub import HubRepository, open_hub
@@ -17,9 +20,10 @@ from tasks.registry.references import RepositoryName
 from tasks.support.settings import Settings, load
 from tests.factory_image import Image, image, index
 from tests.hub_server import Credential, Hub
-from tests.registry_servers import Registry
+from tests.registry_servers import Registry, registry_in
 
-NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+NOW = datetime.now(UTC).replace(microsecond=0)
+"""The present, because tags to which no time is given were pushed just now."""
 USER = Credential("somebody", "dckr_pat_Aa-1_$'\"`\\%s")
 
 
@@ -41,6 +45,15 @@ def days_ago(days: float) -> str:
 def plain_image(name: object) -> Image:
     """Make the smallest image that there is: an index of one image without layers."""
     return index(image(commit=str(name), layers=()))
+
+
+@contextlib.contextmanager
+def quick_registry() -> Iterator[Registry]:
+    """Run a registry whose storage is in memory where that is possible: many small files are slow to remove."""
+    memory = Path("/dev/shm")
+    place = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=place) as folder, registry_in(Path(folder) / "registry") as registry:
+        yield registry
 
 
 def push(registry: Registry, repository: str, made: Mapping[str, Image]) -> None:
@@ -113,10 +126,16 @@ class Scene:
 
     def push_builds(self, count: int) -> None:
         """Push the nightlies of commits 1 to ``count``, each a day older than the one before."""
-        self.push(
-            {nightly(number): plain_image(commit(number)) for number in range(1, count + 1)},
-            {nightly(number): number for number in range(1, count + 1)},
-        )
+        builds = {nightly(number): plain_image(commit(number)) for number in range(1, count + 1)}
+        self.push_copy(f"builds-{count}", builds)
+        self.hub.pushed |= {nightly(number): days_ago(number) for number in range(1, count + 1)}
+
+    def push_copy(self, what: str, made: Mapping[str, Image]) -> None:
+        """Fill the repository with images that are pushed once for all tests that ask for ``what``."""
+        template = f"test/{what}"
+        if not self.hub.tags_folder(template).is_dir():
+            push(self.hub.registry, template, made)
+        copy_repository(self.hub.registry, template, self.repository)
 
     @property
     def tags(self) -> list[str]:

@@ -264,6 +264,7 @@ def _json(status: int, document: Any) -> Reply:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # the body is written after the headers, and would wait for their receipt
 
     @property
     def hub(self) -> Hub:
@@ -297,6 +298,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD" and reply.status != 204:
             self.wfile.write(reply.body)
+
+    def handle_one_request(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            super().handle_one_request()
+            return
+        self.close_connection = True
 
     do_GET = do_HEAD = do_POST = do_DELETE = _any  # noqa: N815 - the base class's names
 
@@ -405,7 +412,7 @@ class _Handler(BaseHTTPRequestHandler):
         if seen.method == "DELETE" and (reference in self.hub.refuses or reference in self.hub.referenced(repository)):
             return _json(403, {"errors": [{"code": "DENIED", "message": "manifest is still referenced"}]})
         status, headers, body = self.hub.forward(seen.method, seen.path)
-        if reference in self.hub.queues:
+        if seen.method == "DELETE" and reference in self.hub.queues:
             return _json(500, {"errors": [{"code": "UNKNOWN", "message": "deletion was queued"}]})
         kept = ["content-type", "docker-content-digest", *(["content-length"] if seen.method == "HEAD" else [])]
         return Reply(status, body, tuple((name, headers[name]) for name in kept if name in headers))
