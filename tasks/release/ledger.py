@@ -86,6 +86,11 @@ class Entry:
     undone: str | None = None
     failure: str | None = None
 
+    @property
+    def finished(self) -> bool:
+        """Say whether the run is known to have come to its end."""
+        return self.event is Event.RESULT and self.failure is None
+
     def change(self, tag: str) -> TagChange | None:
         """Return what the run did, or meant to do, with a tag."""
         return next((change for change in self.tags if change.tag == tag), None)
@@ -220,7 +225,7 @@ def _time_of(key: str) -> datetime:
 class History:
     """The entries about one repository, newest first, read from the store no further back than somebody asks.
 
-    An intent is left out when its run has a result.
+    Of each run it has the last entry: its result, or the intent that it left alone.
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
@@ -323,10 +328,9 @@ def _is_rollback(entry: Entry) -> bool:
 
 
 def _told_once(entries: Iterable[Entry]) -> Iterator[Entry]:
-    ended: set[str] = set()
+    told: set[str] = set()
     for entry in entries:
-        if entry.event is Event.RESULT:
-            ended.add(entry.run)
-        elif entry.run in ended:
+        if entry.run in told:
             continue
+        told.add(entry.run)
         yield entry

@@ -88,10 +88,10 @@ def move_tags(
     _finish(lease, ledger, replace(intent, event=Event.RESULT, time=now(), tags=changes(tags, frozenset(done))))
 
 
-def complete_record(store: ObjectStore, intent: Entry) -> None:
-    """Write the result of a run that did all that it meant to and was stopped before it said so."""
-    done = tuple(replace(change, done=True) for change in intent.tags)
-    Ledger(store, intent.channel).add(replace(intent, event=Event.RESULT, time=now(), tags=done))
+def complete_record(store: ObjectStore, entry: Entry) -> None:
+    """Write the result of a run that did all that it meant to and could not say so."""
+    done = tuple(replace(change, done=True) for change in entry.tags)
+    Ledger(store, entry.channel).add(replace(entry, event=Event.RESULT, time=now(), tags=done, failure=None))
 
 
 def _begin(lease: Lease, ledger: Ledger, intent: Entry) -> None:

@@ -25,7 +25,7 @@ from tasks.release.channels import (
     platforms_of,
     source_tag,
 )
-from tasks.release.ledger import Deed, Entry, Event, History, Ledger
+from tasks.release.ledger import Deed, Entry, History, Ledger
 from tasks.release.moving import TagPlan
 from tasks.release.ordering import AskAncestry, Candidate, Verdict
 from tasks.release.staged import Staged, resolve, unlabelled
@@ -181,7 +181,7 @@ def _already(parties: Parties, request: Request, history: History) -> PublishPla
     Asks for no body: neither a manifest's nor a blob's.
     """
     entry = next((entry for entry in history if _same_publish(entry, request)), None)
-    if entry is None or entry.failure is not None:
+    if entry is None:
         return None
     group = floating_group(request.channel)
     if not all(entry.change(tag) for tag in group.names):
@@ -208,7 +208,7 @@ def _already(parties: Parties, request: Request, history: History) -> PublishPla
         tags=tuple(tags),
         verdict=Verdict(moves=True, reason="already there"),
         commit_time=entry.commit_time,
-        unfinished=entry if entry.event is Event.INTENT else None,
+        unfinished=None if entry.finished else entry,
     )
 
 
@@ -220,7 +220,7 @@ def _same_publish(entry: Entry, request: Request) -> bool:
 def _unfinished(history: History, tags: tuple[TagPlan, ...]) -> Entry | None:
     """Return the newest run when it did everything and only its result is missing."""
     newest = next(iter(history), None)
-    if newest is None or newest.event is not Event.INTENT or newest.deed is not Deed.PUBLISH:
+    if newest is None or newest.finished or newest.deed is not Deed.PUBLISH:
         return None
     there = {tag.tag: tag.digest for tag in tags}
     return newest if all(there.get(change.tag) == change.new for change in newest.tags) else None

@@ -17,7 +17,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from tasks.release import judges
+from tasks.release import judges, rehearsal_images
+from tasks.release.rehearsal_image import Nightly
 from tasks.release.run_folder import explained, new_folder
 from tasks.support import console, profiles, source
 from tasks.support.errors import CredentialsError, DataError, MissingInputError, OmniError, UsageError, unknown_choice
@@ -204,6 +205,8 @@ def _nightly(run: _Run) -> None:
         run.step("roll nightly back", lambda: _roll_back(index, first))
         _ask_clients(run, server.url, "rolled back", first)
     run.step("check nightly", lambda: _check(index))
+    nightlies = [Nightly(build.commit, build.time.moment) for build in (first, second)]
+    rehearsal_images.rehearse(run.settings, run.folder, index.store, nightlies, run.step)
 
 
 def _ask_clients(run: _Run, url: str, name: str, expected: Build) -> None:

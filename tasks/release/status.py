@@ -7,7 +7,7 @@ from typing import Any
 
 from tasks.registry.interface import Repository
 from tasks.release.channels import Channel, floating_group
-from tasks.release.ledger import Event, History, Ledger
+from tasks.release.ledger import History, Ledger
 from tasks.release.shown import Shown, describe
 from tasks.support.store import ObjectStore
 
@@ -73,8 +73,8 @@ def _tag_status(public: Repository, history: History, tag: str) -> TagStatus:
     elif found.digest not in expected:
         told = " or ".join(sorted(filter(None, expected))) or "nothing"
         note = f"moved by somebody else: the ledger says {told}"
-    elif newest.event is Event.INTENT:
-        note = f"run {newest.run} has written no result: run it again"
+    elif not newest.finished:
+        note = f"run {newest.run} did not come to its end: run it again"
     else:
         note = AS_RECORDED
     return TagStatus(tag, shown, cause.time if cause else None, cause.run if cause else None, note)

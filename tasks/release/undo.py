@@ -75,8 +75,6 @@ def plan_rollback(
         targets = _before(public, history, group, present, undone if run is not None else None)
     manifests = {digest: _manifest(public, digest) for digest in dict.fromkeys(targets.values())}
     tags = tuple(TagPlan(tag, targets[tag], present[tag], True, platforms_of(tag)) for tag in group.names)
-    in_place = not any(tag.writes for tag in tags)
-    same = newest is not None and newest.event is Event.INTENT and newest.deed is Deed.ROLLBACK
     return RollbackPlan(
         channel=channel,
         public=str(public.name),
@@ -84,7 +82,7 @@ def plan_rollback(
         tags=tags,
         manifests=MappingProxyType(manifests),
         undone=undone,
-        unfinished=newest if in_place and same else None,
+        unfinished=newest if _only_unrecorded(newest, tags) else None,
     )
 
 
@@ -132,8 +130,14 @@ def _digest(public: Repository, to: str) -> str:
 
 def _stopped(newest: Entry, run: str | None) -> bool:
     """Say whether the newest run is a rollback that was stopped and is meant again: it is completed, not followed."""
-    stopped = newest.deed is Deed.ROLLBACK and (newest.event is Event.INTENT or newest.failure is not None)
-    return stopped and (run is None or run == newest.undone)
+    return newest.deed is Deed.ROLLBACK and not newest.finished and run in {None, newest.undone}
+
+
+def _only_unrecorded(newest: Entry | None, tags: tuple[TagPlan, ...]) -> bool:
+    """Say whether the newest run is this rollback, did everything, and only its result is missing."""
+    if newest is None or newest.deed is not Deed.ROLLBACK or newest.finished:
+        return False
+    return {tag.tag: tag.old for tag in tags} == {change.tag: change.new for change in newest.tags}
 
 
 def _before(

@@ -1,0 +1,261 @@
+"""Rolling channels back, and what release.status says of them, on OCI layouts."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tasks.release.channels import Channel
+from tasks.release.ledger import Deed, Event
+from tasks.release.moving import Run
+from tasks.release.status import AS_RECORDED, channel_status, protected_digests
+from tasks.release.undo import execute_rollback, plan_rollback
+from tasks.support.errors import MissingInputError, RemoteChangedError, UsageError
+from tests import factory_image as images
+from tests.factory_release import World, commit, nightly
+from tests.faults import in_child, memory_folder
+from tests.repository_faults import Countdown, HookedStore, Watched, kill
+
+GROUP = ("nightly-x86_64", "nightly-aarch64", "nightly")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with memory_folder() as empty:
+        yield empty
+
+
+@pytest.fixture
+def world(folder: Path) -> World:
+    """Return a world of three nightlies."""
+    made = World.of_folders(folder / "world")
+    for number in (1, 2, 3):
+        made.staged(number)
+        made.publish(nightly(number), f"run-{number}", build=str(number))
+    return made
+
+
+def group(world: World) -> dict[str, str]:
+    return {tag: digest for tag, digest in world.tags().items() if tag in GROUP}
+
+
+def of(world: World, number: int) -> dict[str, str]:
+    """Return what the group shows when it shows a commit."""
+    staged = world.images[number]
+    return {
+        "nightly": world.tags()[f"nightly-{commit(number)}"],
+        **{f"nightly-{end}": staged[f"{commit(number)}-{end}"].top.digest for end in ("x86_64", "aarch64")},
+    }
+
+
+def test_a_rollback_takes_the_whole_group_back_and_nothing_else(world: World) -> None:
+    before = world.tags()
+    public = world.public = Watched(world.public)
+    plan = world.rollback()
+    assert group(world) == of(world, 2)
+    assert {tag: d for tag, d in world.tags().items() if tag not in GROUP} == {
+        tag: d for tag, d in before.items() if tag not in GROUP
+    }
+    assert public.changes == [("tag", tag) for tag in GROUP]
+    assert public.calls("read_blob", "put_blob") == []
+    assert plan.undone is not None
+    result, intent = world.entries()[:2]
+    assert (intent.event, result.event, result.deed, result.undone) == (
+        Event.INTENT,
+        Event.RESULT,
+        Deed.ROLLBACK,
+        "run-3",
+    )
+    assert (result.commit, result.failure) == (commit(2), None)
+    assert all(change.done for change in result.tags)
+
+
+def test_each_rollback_goes_one_further_back_until_nothing_is_known(world: World) -> None:
+    world.rollback(name="one")
+    world.rollback(name="two")
+    assert group(world) == of(world, 1)
+    with pytest.raises(MissingInputError, match="does not know what") as caught:
+        world.rollback(name="three")
+    assert "--to" in (caught.value.hint or "")
+    assert group(world) == of(world, 1)
+
+
+@pytest.mark.parametrize("word", ["run-3", "3"])
+def test_a_run_is_rolled_back_by_its_id_or_its_builds_number(world: World, word: str) -> None:
+    world.rollback(run=word)
+    assert group(world) == of(world, 2)
+
+
+def test_only_the_run_that_the_tags_show_can_be_rolled_back(world: World) -> None:
+    with pytest.raises(RemoteChangedError, match="no longer shows") as caught:
+        world.rollback(run="run-2")
+    assert caught.value.exit_code == 76
+    with pytest.raises(UsageError, match="no run 'run-9'"):
+        world.rollback(run="run-9")
+    with pytest.raises(UsageError, match="contradict"):
+        world.rollback(run="run-3", to="nightly")
+    assert group(world) == of(world, 3)
+
+
+@pytest.mark.parametrize("by", ["digest", "tag"])
+def test_a_rollback_goes_where_it_is_told(world: World, by: str) -> None:
+    tag = f"nightly-{commit(1)}"
+    world.rollback(to=tag if by == "tag" else world.tags()[tag])
+    assert group(world) == of(world, 1)
+    # And forward again.
+    world.rollback(to=f"nightly-{commit(3)}", name="forward")
+    assert group(world) == of(world, 3)
+
+
+@pytest.mark.parametrize("to", ["nightly:1", "../x", "sha256:12", "", "a b", "x" * 200])
+def test_a_hostile_place_to_go_to_is_a_usage_error(world: World, to: str) -> None:
+    public = world.public = Watched(world.public)
+    with pytest.raises(UsageError, match="not a tag"):
+        world.rollback(to=to)
+    assert public.log == []
+
+
+@pytest.mark.parametrize("to", ["v9.9", f"sha256:{5:064x}"])
+def test_a_place_that_is_not_there_is_named(world: World, to: str) -> None:
+    with pytest.raises(MissingInputError, match=to) as caught:
+        world.rollback(to=to)
+    assert caught.value.exit_code == 66
+
+
+def test_a_rollback_to_what_was_deleted_changes_nothing(world: World) -> None:
+    gone = of(world, 2)["nightly"]
+    world.public.delete_manifest(gone)
+    with pytest.raises(MissingInputError, match=f"{gone} is gone"):
+        world.rollback()
+    assert group(world) == {**of(world, 3)}
+    assert world.entries()[0].deed is Deed.PUBLISH
+
+
+@pytest.mark.parametrize("tag", GROUP)
+def test_tags_that_somebody_else_moved_are_rolled_back_only_on_demand(world: World, tag: str) -> None:
+    foreign = images.store(images.image(commit=None), world.public, tag)
+    with pytest.raises(RemoteChangedError, match=f"{tag} shows {foreign}") as caught:
+        world.rollback()
+    assert caught.value.exit_code == 76
+    assert world.tags()[tag] == foreign
+    world.rollback(to=f"nightly-{commit(2)}")
+    assert group(world) == of(world, 2)
+
+
+def test_a_tag_that_moves_between_plan_and_execution_is_left_alone(world: World) -> None:
+    plan = plan_rollback(world.public, world.store, Channel.NIGHTLY)
+    foreign = images.store(images.image(commit=None), world.public, "nightly-x86_64")
+    with pytest.raises(RemoteChangedError) as caught:
+        execute_rollback(world.public, world.store, plan, Run("late"))
+    assert "moved: none; not moved: nightly-x86_64, nightly-aarch64, nightly" in caught.value.message
+    assert world.tags()["nightly-x86_64"] == foreign
+    assert world.tags()["nightly"] == of(world, 3)["nightly"]
+
+
+def test_what_was_before_the_first_publish_can_come_back(folder: Path) -> None:
+    world = World.of_folders(folder / "new")
+    old = images.index(images.image(commit=None), images.image("arm64", commit=None))
+    digest = images.store(old, world.public, "nightly")
+    world.staged(1)
+    world.nightly(1)
+    world.rollback()
+    tags = world.tags()
+    assert tags["nightly"] == digest
+    # The aliases did not exist then; they show the same images.
+    assert [tags["nightly-x86_64"], tags["nightly-aarch64"]] == [child.digest for child in old.top.children]
+
+
+def test_rolling_back_latest_leaves_the_versions(folder: Path) -> None:
+    world = World.of_folders(folder / "new")
+    for number, version in ((1, "1.3.9"), (2, "1.4.0")):
+        world.staged(number)
+        world.release(number, version)
+    before = world.tags()
+    world.rollback(Channel.RELEASE)
+    for end in ("", "-x86_64", "-aarch64"):
+        assert world.tags()[f"latest{end}"] == before[f"v1.3.9{end}"]
+        assert world.tags()[f"v1.4.0{end}"] == before[f"v1.4.0{end}"]
+    # A retried job does not bring it again, a fixed version does.
+    report = world.release(2, "1.4.0")
+    assert "was taken back" in report.plan.verdict.reason
+    assert world.tags()["latest"] == before["v1.3.9"]
+    world.staged(3)
+    world.release(3, "1.4.1")
+    assert world.tags()["latest"] == world.tags()["v1.4.1"]
+
+
+def test_a_retried_nightly_does_not_undo_its_rollback(world: World) -> None:
+    world.rollback()
+    report = world.nightly(3)
+    assert "was taken back" in report.plan.verdict.reason
+    assert group(world) == of(world, 2)
+    world.staged(4)
+    world.nightly(4)
+    assert group(world) == of(world, 4)
+
+
+@pytest.mark.parametrize("again", [None, "run-3"], ids=["plain", "run"])
+def test_a_rollback_that_was_killed_is_completed_and_goes_no_further(
+    world: World, folder: Path, again: str | None
+) -> None:
+    shutil.copytree(folder / "world", folder / "base")
+    number, code = 0, -signal.SIGKILL
+    wanted = of(world, 2)
+    while code == -signal.SIGKILL:
+        number += 1
+        shutil.rmtree(folder / "world")
+        shutil.copytree(folder / "base", folder / "world")
+        countdown = Countdown(number, kill)
+        public = Watched(world.public, after=countdown.hook)
+        store = HookedStore(world.store, after=countdown.hook)
+        code = in_child(lambda p=public, s=store: World(world.staging, p, s).rollback(run=again))  # type: ignore[misc]
+        assert code in {0, -signal.SIGKILL}
+        newest = world.entries()[0]
+        if not (newest.deed is Deed.ROLLBACK and newest.finished):
+            world.rollback(name="again", run=again)
+        assert group(world) == wanted, f"killed after change {number}"
+        assert world.entries()[0].finished
+    assert number > 5
+
+
+# Status
+
+
+def test_status_says_what_the_tags_show_and_since_when(world: World) -> None:
+    rows = {row.tag: row for row in channel_status(world.public, world.store, Channel.NIGHTLY)}
+    assert list(rows) == ["nightly", "nightly-x86_64", "nightly-aarch64"]
+    for tag, row in rows.items():
+        assert row.shown is not None
+        assert (row.shown.digest, row.shown.commit, row.run, row.note) == (
+            of(world, 3)[tag],
+            commit(3),
+            "run-3",
+            AS_RECORDED,
+        )
+        assert row.since == world.entries()[0].time
+    assert [row.note for row in channel_status(world.public, world.store, Channel.RELEASE)] == ["never published"] * 3
+
+
+def test_status_tells_of_what_the_ledger_does_not_know(world: World) -> None:
+    foreign = images.store(images.image(commit=commit(9)), world.public, "nightly-x86_64")
+    rows = {row.tag: row for row in channel_status(world.public, world.store, Channel.NIGHTLY)}
+    row = rows["nightly-x86_64"]
+    assert row.shown is not None
+    assert (row.shown.digest, row.shown.commit) == (foreign, commit(9))
+    assert row.note.startswith(f"moved by somebody else: the ledger says {of(world, 3)['nightly-x86_64']}")
+    assert "of another commit than nightly" in row.note
+    images.store(images.image(commit=None), world.public, "latest")
+    assert channel_status(world.public, world.store, Channel.RELEASE)[0].note == "not in the ledger"
+    world.public.delete_manifest(of(world, 3)["nightly"])
+    assert "missing" in channel_status(world.public, world.store, Channel.NIGHTLY)[0].note
+
+
+def test_the_last_three_digests_of_every_moving_tag_are_protected(world: World) -> None:
+    world.staged(4)
+    world.nightly(4)
+    wanted = {digest for number in (2, 3, 4) for digest in of(world, number).values()}
+    assert protected_digests(world.public, world.store) == wanted
