@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from tasks.registry.hub_door import PUBLIC, Account, HubDoor, Patience, parse_time
-from tasks.registry.references import DOCKER_HUB, RepositoryName, check_tag, is_digest
+from tasks.registry.references import RepositoryName, check_tag, is_digest
 from tasks.support.console import plural
 from tasks.support.errors import (
     DataError,
@@ -61,10 +61,14 @@ class _Listing:
 class HubRepository:
     """A repository's tags: listed to the proven end, looked up, deleted one by one."""
 
-    def __init__(self, door: HubDoor, namespace: str, repository: str) -> None:
+    def __init__(self, door: HubDoor, where: RepositoryName) -> None:
+        """Name the repository, of two parts; UsageError for any other. Nothing is sent yet."""
+        namespace, _, repository = where.name.partition("/")
+        if not repository or "/" in repository:
+            raise UsageError(f"not a repository of DockerHub: {where}", hint="it has two parts, as in vllm/vllm-omni")
         self._door = door
         self._route = f"/v2/namespaces/{quote(namespace, safe='')}/repositories/{quote(repository, safe='')}/tags"
-        self.name = f"{DOCKER_HUB}/{namespace}/{repository}"
+        self.name = str(where)
 
     def list_tags(self) -> tuple[HubTag, ...]:
         """Return every tag, sorted by name.
@@ -156,13 +160,10 @@ def open_hub(name: RepositoryName, settings: Settings, patience: Patience | None
     Raises UsageError for a name that is not ``namespace/repository``, CredentialsError when DOCKERHUB_USERNAME or
     DOCKERHUB_TOKEN is not set, ConfigurationError for an address that credentials may not be sent to.
     """
-    namespace, _, repository = name.name.partition("/")
-    if not repository or "/" in repository:
-        raise UsageError(f"not a repository of DockerHub: {name}", hint="it has two parts, as in vllm/vllm-omni")
     purpose = "to list and delete tags"
     secrets = (settings.secret(key, purpose=purpose) for key in ("DOCKERHUB_USERNAME", "DOCKERHUB_TOKEN"))
     account = Account(*(secret.strip() for secret in secrets))
-    return HubRepository(HubDoor(settings.hub_url or PUBLIC, account, patience), namespace, repository)
+    return HubRepository(HubDoor(settings.hub_url or PUBLIC, account, patience), name)
 
 
 def _query_at(address: object, host: str) -> str:

@@ -31,8 +31,9 @@ from tasks.support.errors import (
 )
 from tasks.support.settings import load
 from tests.factory_image import Image, attestation, attested, image, index, store
+from tests.hub_faults import HangUp, Reply, Seen, times
 from tests.hub_scenes import NOW, USER, Scene, commit, days_ago, nightly, plain_image, quick_registry
-from tests.hub_server import READ, WRITE, Credential, HangUp, Hub, Reply, Seen, hub_before, times
+from tests.hub_server import READ, WRITE, Credential, Hub, hub_before
 from tests.registry_servers import Registry
 from tests.services import find_program, service_missing
 
@@ -561,7 +562,9 @@ def test_other_registries_are_refused_because_they_would_delete_siblings(scene: 
 def test_a_named_account_api_serves_any_registry(scene: Scene) -> None:
     scene.push_builds(2)
     name = RepositoryName.parse(f"{scene.hub.registry.address}/{scene.repository}")
-    assert [tag.name for tag in open_keeper(name, scene.settings).list_tags()] == sorted(numbers(1, 2))
+    keeper = open_keeper(name, scene.settings)
+    assert [tag.name for tag in keeper.list_tags()] == sorted(numbers(1, 2))
+    assert keeper.name == str(name)
 
 
 def test_attestations_have_digests_of_their_own() -> None:

@@ -24,23 +24,9 @@ from tasks.support.errors import (
 )
 from tasks.support.settings import load
 from tests.factory_image import attested, image, index
+from tests.hub_faults import FORMS, HangUp, Lose, Reply, Seen, busy, times
 from tests.hub_scenes import USER, Scene, days_ago, nightly, plain_image, quick_registry
-from tests.hub_server import (
-    FORMS,
-    LOGIN_ROUTE,
-    READ,
-    TOKEN_ROUTE,
-    WRITE,
-    Credential,
-    HangUp,
-    Hub,
-    Lose,
-    Reply,
-    Seen,
-    busy,
-    hub_before,
-    times,
-)
+from tests.hub_server import LOGIN_ROUTE, READ, TOKEN_ROUTE, WRITE, Credential, Hub, hub_before
 from tests.registry_servers import Registry
 
 pytestmark = pytest.mark.service
