@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from tasks.images import catalogue as catalogues
-from tasks.images.catalogue import Catalogue, Engine, Folder, GitContext, load
+from tasks.images.catalogue import Catalogue, Engine, Folder, GitContext, Repository, load
 from tasks.images.pins import load_pins
+from tasks.images.planning import PROXIES
 from tasks.registry.documents import Platform
 from tasks.registry.references import RepositoryName
 from tasks.support.errors import DataError, MissingInputError, UsageError
 from tasks.support.settings import CHECKOUT
 from tasks.support.strict_yaml import read_bytes
+from tasks.support.variables import ALL
 
 IMAGES = CHECKOUT / "docker" / "images.yml"
 PINS = CHECKOUT / "docker" / "pins.yml"
@@ -258,6 +260,17 @@ def test_an_unknown_image_is_answered_with_the_closest(real: Catalogue) -> None:
     with pytest.raises(UsageError) as caught:
         real.image("cuda-relaese")
     assert (caught.value.hint or "").startswith("did you mean cuda-release")
+
+
+def test_every_variable_that_the_catalogue_reads_is_in_the_table_of_variables(real: Catalogue) -> None:
+    read = {name for image in real.images.values() for name in image.environment}
+    read |= {secret.variable for image in real.images.values() for secret in image.secrets}
+    read |= {name for repository in real.repositories.values() for name in _variables_of(repository)} | set(PROXIES)
+    assert read <= {variable.name for variable in ALL}
+
+
+def _variables_of(repository: Repository) -> list[str]:
+    return [name for name in (repository.registry_variable, repository.name_variable) if name]
 
 
 def test_every_dockerfile_of_ours_is_in_the_catalogue(real: Catalogue) -> None:
