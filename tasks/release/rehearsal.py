@@ -205,7 +205,7 @@ def _nightly(run: _Run) -> None:
         run.step("roll nightly back", lambda: _roll_back(index, first))
         _ask_clients(run, server.url, "rolled back", first)
     run.step("check nightly", lambda: _check(index))
-    nightlies = [Nightly(build.commit, build.time.moment) for build in (first, second)]
+    nightlies = (Nightly(first.commit, first.time.moment), Nightly(second.commit, second.time.moment))
     rehearsal_images.rehearse(run.settings, run.folder, index.store, nightlies, run.step)
 
 

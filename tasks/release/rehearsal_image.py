@@ -83,19 +83,25 @@ def builder(settings: Settings, folder: Path, staging: Repository) -> Iterator[C
             engine = stack.enter_context(open_engine(settings))
         except (ServiceRefusedError, CredentialsError, ConfigurationError) as error:
             raise NoEngineError(error.message) from error
-        yield lambda nightly, platform: _build(settings, engine, folder, staging, nightly, platform)
+
+        def build(nightly: Nightly, platform: Platform) -> None:
+            config, layers = _build(settings, engine, folder, nightly, platform)
+            _put(staging, nightly, platform, config, layers)
+
+        yield build
 
 
 def _build(
-    settings: Settings, engine: Engine, folder: Path, staging: Repository, nightly: Nightly, platform: Platform
-) -> None:
+    settings: Settings, engine: Engine, folder: Path, nightly: Nightly, platform: Platform
+) -> tuple[bytes, list[bytes]]:
+    """Build an image, and return its configuration and layers; nothing of it stays in the engine."""
     tag = f"{NAME}:{source_tag(nightly.commit, _architecture(platform))}"
     context = folder / tag.partition(":")[2]
     context.mkdir(parents=True)
     (context / "rehearsal.txt").write_text(nightly.text(platform), encoding="utf-8")
     (context / "Dockerfile").write_text(_DOCKERFILE, encoding="utf-8")
     plan = BuildPlan(
-        image=NAME,
+        image="rehearsal",
         device="cpu",
         platform=platform,
         engine=catalogue.Engine.DOCKER,
@@ -113,11 +119,10 @@ def _build(
     building.build(plan, settings, catalogue.load(), logs=folder / "logs", pauses=())
     try:
         with engine.api(f"copying {tag} out of the engine") as client:
-            config, layers = _unpack(client.get_image(tag), tag)
+            return _unpack(client.get_image(tag), tag)
     finally:
         with engine.api(f"removing {tag} from the engine") as client:
             client.remove_image(tag)
-    _put(staging, nightly, platform, config, layers)
 
 
 def _architecture(platform: Platform) -> str:

@@ -7,7 +7,7 @@ from a Dockerfile without a base; without one they are made of bytes, as those o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -65,7 +65,7 @@ class _Images:
 
 
 def rehearse(
-    settings: Settings, folder: Path, store: ObjectStore, nightlies: Sequence[Nightly], step: TakeStep
+    settings: Settings, folder: Path, store: ObjectStore, nightlies: tuple[Nightly, Nightly], step: TakeStep
 ) -> None:
     """Rehearse the images of two nightlies, the older one first; whatever is not as it should be is an error."""
     first, second = nightlies
