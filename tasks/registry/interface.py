@@ -50,6 +50,7 @@ class Repository(Protocol):
         """Store a blob. Its bytes are hashed on the way: DataError, and nothing stored, when they are others.
 
         ``chunks`` can be read once, so this does not retry by itself: TemporaryError when the upload was cut.
+        A failure takes back the progress that was told.
         """
 
     def mount(self, blob: Descriptor, source: Repository) -> bool:

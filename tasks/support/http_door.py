@@ -58,7 +58,8 @@ def open_session(
     Idempotent methods (RFC 9110 section 9.2.2) are retried after 429, 502, 503, 504 and broken
     connections, at most ``retries`` times, with exponential pauses and jitter, or as Retry-After says up
     to ``longest_pause``. Proxies come from the environment; ``.netrc`` is never read. An answer of 400
-    and above that is not in ``allow`` raises; read a streamed body through ``body_of``.
+    and above that is not in ``allow`` raises; read a streamed body through ``body_of``. A request's body
+    is bytes or a seekable file; a session with ``retries=0`` also takes one that can be read once.
 
     Raises ServiceRefusedError (69: no such host, refused, a 4xx), TemporaryError (75: timeouts, 429,
     5xx), CredentialsError (77: 401, 403), MissingInputError (66: 404).

@@ -179,6 +179,26 @@ def test_a_file_is_sent_whole_again_and_a_generator_is_refused(server: Server) -
     assert len(server.asked) == 2
 
 
+class Once:
+    """A body with a known length that can be read once."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter([b"abc", b"def"])
+
+
+def test_a_body_that_comes_once_is_for_a_session_that_retries_nothing(server: Server) -> None:
+    server.answers = [status(200)]
+    with pytest.raises(TypeError, match="seekable"):
+        quick().patch(server.url(), data=Once())
+    assert server.asked == []
+    quick(retries=0).patch(server.url(), data=Once())
+    assert server.asked[0][3] == b"abcdef"
+    assert server.asked[0][2]["Content-Length"] == "6"
+
+
 def pauses(server: Server) -> list[float]:
     times = [asked[4] for asked in server.asked]
     return [later - earlier for earlier, later in itertools.pairwise(times)]
