@@ -9,6 +9,14 @@ from tasks.support.task import task
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_CHANNEL = "nightly or release"
+_STORE = "wheel store with the ledger and the results: file:///folder, a folder's path or s3://bucket/prefix"
+_PUBLIC = "repository where users pull: registry/name or file:///folder"
+_PROFILE = "local, ci or production: what may be changed"
+_DRY_RUN = "print the plan and stop"
+_JSON = "print the result as JSON on stdout"
+_MOVING = {"public": _PUBLIC, "store": _STORE, "profile": _PROFILE, "dry_run": _DRY_RUN, "json": _JSON}
+
 
 @task(
     help={
@@ -29,3 +37,213 @@ def rehearse(
     request = rehearsal.Request.parse(channel, source, device)
     report = rehearsal.run(settings.load(profile="local", source=source), request)
     rehearsal.show(report, json=json)
+
+
+@task(
+    help={
+        "channel": _CHANNEL,
+        "commit": "full commit hash; default: BUILDKITE_COMMIT, else HEAD of the source",
+        "version": "version of a release, for example 0.28.0; default: Buildkite's meta-data release-version",
+        "move_latest": "move latest also to an older or a pre-release version; recorded",
+        "untested": "why a commit without a green cuda_merge is released all the same; recorded",
+        "commit_time": "time of the commit where git does not know it, for example 2026-08-28T03:00:00Z",
+        "source": "checkout of the library, for the commit's time and ancestry",
+        "staging": "repository where CI pushed the images: registry/name or file:///folder",
+        **_MOVING,
+    }
+)
+def publish(
+    _ctx: Any,
+    channel: str,
+    commit: str | None = None,
+    version: str | None = None,
+    move_latest: bool = False,
+    untested: str | None = None,
+    commit_time: str | None = None,
+    source: str | None = None,
+    staging: str | None = None,
+    public: str | None = None,
+    store: str | None = None,
+    profile: str | None = None,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Promote a commit's staged images to a channel's public tags."""
+    from tasks.release import begin, showing
+    from tasks.release.promotion_plan import plan_publish
+    from tasks.support import settings
+    from tasks.support.profiles import Deed
+    from tasks.wheels.begin import ask_ancestry
+    from tasks.wheels.showing import dry_run as show_dry_run
+
+    chosen = settings.load(profile=profile, store=store, source=source, staging=staging, public=public)
+    request, checkout = begin.read_request(
+        chosen,
+        channel,
+        commit=commit,
+        version=version,
+        move_latest=move_latest,
+        untested=untested,
+        given_time=commit_time,
+    )
+    parties = begin.open_parties(chosen)
+    targets = [str(parties.public.name), parties.store.url]
+    begin.announce(chosen, Deed.MOVE, targets, begin.first_line(parties, request), dry_run=dry_run)
+    plan = plan_publish(parties, request, ask_ancestry(checkout))
+    showing.publish_plan(plan)
+    if dry_run:
+        show_dry_run(plan.actions(), json=json)
+        return
+    report, waited = begin.run_publish(chosen, parties, plan)
+    showing.publish_report(chosen, report, waited, json=json)
+
+
+@task(
+    help={
+        "cell": "device and tier, for example cuda_merge",
+        "commit": "full commit hash; default: BUILDKITE_COMMIT",
+        "step": "key of a step of the cell in this build; repeat it for every one",
+        "store": _STORE,
+        "profile": _PROFILE,
+        "dry_run": _DRY_RUN,
+        "json": _JSON,
+    },
+    iterable=["step"],
+)
+def record(
+    _ctx: Any,
+    cell: str,
+    commit: str | None = None,
+    step: Sequence[str] | None = None,
+    store: str | None = None,
+    profile: str | None = None,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Record how a cell's steps ended, in a trusted step after them."""
+    from tasks.release import begin, results, showing
+    from tasks.support import settings
+    from tasks.support.profiles import Deed
+    from tasks.support.store import open_store
+
+    chosen = settings.load(profile=profile, store=store)
+    name = results.check_cell(cell)
+    sha = begin.record_commit(chosen, commit)
+    objects = open_store(chosen.store)
+    begin.announce(chosen, Deed.RECORD, [objects.url], f"{name} of {sha} · {objects.url}", dry_run=dry_run)
+    made = results.make_record(chosen, sha, name, results.ask_outcomes(chosen, sha, step or ()))
+    written = results.write(objects, made) if not dry_run else False
+    showing.record_report(made, results.key_of(sha, name), written=written, json=json)
+
+
+@task(
+    help={
+        "channel": "nightly or release; default: both",
+        "public": _PUBLIC,
+        "store": _STORE,
+        "profile": _PROFILE,
+        "json": _JSON,
+    }
+)
+def status(
+    _ctx: Any,
+    channel: str | None = None,
+    public: str | None = None,
+    store: str | None = None,
+    profile: str | None = None,
+    json: bool = False,
+) -> None:
+    """Show what the channels' tags point at, since when and from what, and what the ledger does not know."""
+    from tasks.release import begin, showing
+    from tasks.release.channels import Channel
+    from tasks.release.status import channel_status
+    from tasks.support import settings
+
+    channels = [Channel.parse(channel)] if channel is not None else list(Channel)
+    parties = begin.open_parties(settings.load(profile=profile, store=store, public=public))
+    rows = [row for one in channels for row in channel_status(parties.public, parties.store, one)]
+    showing.status_report(rows, json=json)
+
+
+@task(
+    help={
+        "channel": _CHANNEL,
+        "to": "digest or tag to go back to; default: what the channel showed before",
+        "run": "take this run back: an id from release.status, or a build's number",
+        **_MOVING,
+    }
+)
+def rollback(
+    _ctx: Any,
+    channel: str,
+    to: str | None = None,
+    run: str | None = None,
+    public: str | None = None,
+    store: str | None = None,
+    profile: str | None = None,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Move a channel's tags, all of them, back to what they showed before."""
+    from tasks.release import begin, showing
+    from tasks.release.channels import Channel
+    from tasks.release.moving import Run
+    from tasks.release.undo import execute_rollback, plan_rollback
+    from tasks.support import settings
+    from tasks.support.profiles import Deed
+    from tasks.wheels.showing import dry_run as show_dry_run
+
+    chosen = settings.load(profile=profile, store=store, public=public)
+    name = Channel.parse(channel)
+    parties = begin.open_parties(chosen)
+    targets = [str(parties.public.name), parties.store.url]
+    begin.announce(chosen, Deed.MOVE, targets, f"rollback of {name.value} · {parties.public.name}", dry_run=dry_run)
+    plan = plan_rollback(parties.public, parties.store, name, to=to, run=run)
+    if dry_run:
+        show_dry_run(plan.actions(), json=json)
+        return
+    execute_rollback(parties.public, parties.store, plan, Run.start(chosen))
+    showing.rollback_report(plan, json=json)
+
+
+@task(
+    help={
+        "keep": "how many of the newest nightlies stay; default: as docker/images.yml says",
+        "younger_than": "keep what was pushed within this age too, for example 14d",
+        "max": "refuse a plan that deletes more tags; default: as docker/images.yml says",
+        "reclaim": "delete the manifests that no tag needs any more, too",
+        **_MOVING,
+    }
+)
+def cleanup(
+    _ctx: Any,
+    keep: str | None = None,
+    younger_than: str | None = None,
+    max: str | None = None,  # noqa: A002 - the option's name
+    reclaim: bool = False,
+    public: str | None = None,
+    store: str | None = None,
+    profile: str | None = None,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Delete old nightlies of the public repository, never what a rollback may need."""
+    from tasks.release import begin, showing
+    from tasks.release import cleanup as cleaning
+    from tasks.support import settings
+    from tasks.support.profiles import Deed
+    from tasks.wheels.showing import dry_run as show_dry_run
+
+    chosen = settings.load(profile=profile, store=store, public=public)
+    rule = cleaning.read_rule(keep, younger_than, max)
+    parties = begin.open_parties(chosen)
+    begin.announce(chosen, Deed.CLEAN, [str(parties.public.name)], str(parties.public.name), dry_run=dry_run)
+    planned = cleaning.plan_cleanup(chosen, parties, rule, reclaim=reclaim)
+    showing.cleanup_plan(planned.plan)
+    if dry_run:
+        show_dry_run(planned.plan.actions(), json=json)
+        return
+    report, error = cleaning.run_cleanup(planned)
+    showing.cleanup_report(report, json=json)
+    if error is not None:
+        raise error

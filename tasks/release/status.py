@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from tasks.registry.interface import Repository
 from tasks.release.channels import Channel, floating_group
-from tasks.release.ledger import History, Ledger
+from tasks.release.ledger import History, Ledger, moment
 from tasks.release.shown import Shown, describe
 from tasks.support.store import ObjectStore
 
@@ -57,6 +58,17 @@ def protected_digests(public: Repository, store: ObjectStore, count: int = 3) ->
             found |= {there.digest} if there is not None else set()
             found |= set(history.digests(tag, count))
     return frozenset(found)
+
+
+def push_times(public: Repository, store: ObjectStore) -> dict[str, datetime]:
+    """Return when each tag was last moved, as far as the ledgers say."""
+    found: dict[str, datetime] = {}
+    for channel in Channel:
+        for entry in History.read(Ledger(store, channel), str(public.name)):
+            for change in entry.tags:
+                if change.done and change.moves:
+                    found.setdefault(change.tag, moment(entry.time))
+    return found
 
 
 def _tag_status(public: Repository, history: History, tag: str) -> TagStatus:

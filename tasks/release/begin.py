@@ -1,0 +1,107 @@
+"""What the release tasks start with: who takes part, whether the profile allows it, and what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tasks.registry.copying import Way
+from tasks.registry.distribution import DistributionRepository
+from tasks.registry.gate import Waited
+from tasks.registry.opening import open_repository
+from tasks.release import repositories
+from tasks.release.channels import Channel, parse_version
+from tasks.release.moving import Run
+from tasks.release.promotion import PublishReport, execute_publish
+from tasks.release.promotion_plan import Parties, PublishPlan, Request
+from tasks.support import buildkite, console, profiles
+from tasks.support.errors import ConfigurationError, UsageError
+from tasks.support.profiles import Deed
+from tasks.support.settings import Settings
+from tasks.support.source import choose_commit
+from tasks.support.store import open_store
+from tasks.support.transfers import transfers
+from tasks.wheels.begin import commit_time, find_source
+
+VERSION_KEY = "release-version"
+"""The key of Buildkite's meta-data that a release's version is asked for under."""
+
+
+def open_parties(settings: Settings) -> Parties:
+    """Open the repositories and the store; nothing is asked of a registry or the store yet."""
+    chosen = repositories.choose(settings)
+    staging, public = open_repository(chosen.staging, settings), open_repository(chosen.public, settings)
+    return Parties(staging, public, open_store(settings.store))
+
+
+def announce(settings: Settings, deed: Deed, targets: Sequence[str], what: str, *, dry_run: bool) -> None:
+    """Say what the profile promises; what it forbids is an error, and in a dry run, which only reads, a warning."""
+    for target in targets:
+        try:
+            profiles.permit(settings.profile, deed, target)
+        except ConfigurationError as error:
+            if not dry_run:
+                raise
+            console.warn(f"a real run would be refused: {error.message}; {error.hint}")
+    promise = profiles.promise(settings.profile)
+    if dry_run:
+        promise = f"profile {settings.profile.value}, dry run: nothing will change"
+    console.say(f"{promise} · {what}")
+
+
+def read_request(
+    settings: Settings,
+    word: str,
+    *,
+    commit: str | None,
+    version: str | None,
+    move_latest: bool,
+    untested: str | None,
+    given_time: str | None,
+) -> tuple[Request, Path | None]:
+    """Check the words of a publish; return what they ask for, and the source where there is one.
+
+    A release's version is the given one, else Buildkite's meta-data ``release-version``.
+    """
+    channel = Channel.parse(word)
+    if channel is Channel.NIGHTLY and (version is not None or move_latest or untested is not None):
+        raise UsageError("--version, --move-latest and --untested belong to release, not to nightly")
+    if untested is not None and not untested.strip():
+        raise UsageError("--untested needs a reason", hint="it is written to the ledger")
+    parsed = parse_version(version) if version is not None else None
+    if channel is Channel.RELEASE and parsed is None:
+        told = buildkite.meta_data(settings, VERSION_KEY)
+        parsed = parse_version(told, f"Buildkite's {VERSION_KEY}") if told is not None else None
+    checkout = find_source(settings)
+    sha = choose_commit(settings, commit, checkout)
+    time = commit_time(checkout, sha, given_time)
+    request = Request(channel, sha, parsed, move_latest, untested, time.moment if time is not None else None)
+    return request, checkout
+
+
+def record_commit(settings: Settings, commit: str | None) -> str:
+    """Return the commit that a result is about; the source is not needed in a build."""
+    return choose_commit(settings, commit, None if settings.variable("BUILDKITE_COMMIT") else find_source(settings))
+
+
+def first_line(parties: Parties, request: Request) -> str:
+    """Return what a publish is about, for its first line."""
+    version = f" {request.version}" if request.version is not None else ""
+    names = f"{parties.staging.name} -> {parties.public.name}"
+    return f"{request.channel.value}{version} · {request.commit[:8]} · {names}"
+
+
+def run_publish(settings: Settings, parties: Parties, plan: PublishPlan) -> tuple[PublishReport, str]:
+    """Publish as planned with its progress shown; return the report, and how long the registries let us wait."""
+    total = sum(plan.copy.size(way) for way in (Way.STREAM, Way.MOUNT)) if plan.copy is not None else 0
+    buildkite.group(f"publishing {plan.request.channel.value}")
+    before = _waited(parties)
+    with transfers("copying", total) as shown:
+        report = execute_publish(parties, plan, Run.start(settings), shown)
+    said = [f"{name}: {waited}" for name, after in _waited(parties).items() if str(waited := after - before[name])]
+    return report, "; ".join(said)
+
+
+def _waited(parties: Parties) -> dict[str, Waited]:
+    both = (parties.staging, parties.public)
+    return {str(one.name.registry): one.waited for one in both if isinstance(one, DistributionRepository)}

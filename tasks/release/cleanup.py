@@ -1,0 +1,57 @@
+"""Cleaning up the public repository: the catalogue's rule, and what a rollback may still need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from tasks.images import catalogue
+from tasks.registry.cleaning import CleanupReport, execute_cleanup, report_error, survey_and_plan
+from tasks.registry.interface import Repository
+from tasks.registry.retention import CleanupPlan, RetentionRule
+from tasks.registry.tag_keepers import TagKeeper, open_keeper
+from tasks.release.promotion_plan import Parties
+from tasks.release.status import protected_digests, push_times
+from tasks.support import console
+from tasks.support.arguments import parse_age, parse_count
+from tasks.support.errors import OmniError
+from tasks.support.settings import Settings
+
+
+@dataclass(frozen=True)
+class Cleanup:
+    """A clean-up's plan, and where it deletes; ``repository`` is None when no manifest is reclaimed."""
+
+    keeper: TagKeeper
+    repository: Repository | None
+    plan: CleanupPlan
+
+
+def read_rule(keep: str | None, younger_than: str | None, most: str | None) -> RetentionRule:
+    """Return the catalogue's rule with what a command line changes of it; UsageError for a word that is none."""
+    said = catalogue.load().retention
+    return RetentionRule(
+        pattern=said.pattern,
+        keep=parse_count(keep, "--keep", least=1) if keep is not None else said.keep,
+        younger_than=parse_age(younger_than, "--younger-than") if younger_than is not None else timedelta(),
+        protected_patterns=said.protected,
+        most_deletions=parse_count(most, "--max") if most is not None else said.cap,
+    )
+
+
+def plan_cleanup(settings: Settings, parties: Parties, rule: RetentionRule, *, reclaim: bool) -> Cleanup:
+    """List the tags and choose; only reads. What the moving tags showed lately is protected."""
+    local = parties.public.name.folder is not None
+    pushed = push_times(parties.public, parties.store) if local else None
+    keeper = open_keeper(parties.public.name, settings, pushed)
+    repository = parties.public if reclaim else None
+    protected = protected_digests(parties.public, parties.store)
+    return Cleanup(
+        keeper, repository, survey_and_plan(keeper, rule, protected, datetime.now(UTC), repository=repository)
+    )
+
+
+def run_cleanup(cleanup: Cleanup) -> tuple[CleanupReport, OmniError | None]:
+    """Delete as planned; the error is what it ended with, and says how far it came."""
+    report = execute_cleanup(cleanup.keeper, cleanup.plan, repository=cleanup.repository, tell=console.say)
+    return report, report_error(report)
