@@ -30,7 +30,7 @@ CELLS = tuple(
 )
 GREEN = "passed"
 _HEADERS = Headers("application/json", "no-cache")
-_STEP = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
+_STEP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
 
 
 @dataclass(frozen=True)
