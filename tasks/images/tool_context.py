@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import os
 import re
 import shutil
 import tempfile
@@ -113,12 +112,10 @@ def _copy(file: Path, target: Path) -> None:
 
 
 def _settle(folder: Path) -> None:
-    """Give everything below the folder one time and plain rights, so that one content makes one layer."""
-    for path in sorted(folder.rglob("*"), reverse=True):
+    """Give the folders plain rights too, so that the image does not depend on this user's umask."""
+    for path in (folder, *folder.rglob("*")):
         if path.is_dir():
             path.chmod(0o755)
-        os.utime(path, (0, 0))
-    folder.chmod(0o755)
 
 
 def _remove_old(parent: Path, *, keep: Path) -> None:

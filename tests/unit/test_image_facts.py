@@ -159,19 +159,6 @@ def test_the_folder_works_on_any_python_from_any_folder(checkout: Path, tmp_path
     assert "wheels.build" in answer.stdout
 
 
-def test_two_folders_of_one_content_are_the_same_bytes_and_times(checkout: Path, tmp_path: Path) -> None:
-    other = tmp_path / "elsewhere"
-    shutil.copytree(checkout, other)
-    first = tool_context.prepare(tool_context.facts(checkout), checkout)
-    second = tool_context.prepare(tool_context.facts(other), other)
-
-    def facts(folder: Path) -> list[tuple[str, int, float]]:
-        files = sorted(folder.rglob("*"))
-        return [(str(path.relative_to(folder)), path.stat().st_mode, path.stat().st_mtime) for path in files]
-
-    assert facts(first) == facts(second)
-
-
 def test_a_dependency_of_another_version_is_not_carried(checkout: Path) -> None:
     lock = checkout / "scripts" / "locks" / "runner.txt"
     text = lock.read_text()
