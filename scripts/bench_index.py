@@ -11,55 +11,19 @@ in turn. The peer is installed into a throw-away environment from the index that
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from bench_costs import ROOT, Cost, machine, measure, median, row, write
+
 JOBS = Path(__file__).with_name("bench_index_jobs.py")
 PEER = "dumb-pypi==1.15.0"
 RUNS = 5
-BEGIN, END = "<!-- index: begin -->", "<!-- index: end -->"
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one process used: CPU and wall seconds, and the peak of its resident memory in MiB."""
-
-    cpu: float
-    wall: float
-    peak: float
-
-
-def measure(argv: list[str]) -> Cost:
-    """Run a command and return what it used; its failure ends the benchmark."""
-    start = time.monotonic()
-    with tempfile.TemporaryFile() as log:
-        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT)
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        if child.returncode:
-            log.seek(0)
-            raise SystemExit(f"{argv} ended with {child.returncode}:\n{log.read().decode()}")
-    return Cost(usage.ru_utime + usage.ru_stime, time.monotonic() - start, usage.ru_maxrss / 1024)
-
-
-def median(costs: list[Cost]) -> Cost:
-    """Return the median of each figure."""
-    return Cost(*(statistics.median(getattr(cost, name) for cost in costs) for name in ("cpu", "wall", "peak")))
-
-
-def row(*cells: str) -> str:
-    """Write one row of the Markdown table."""
-    return f"| {' | '.join(cells)} |"
 
 
 def cost(used: Cost) -> str:
@@ -73,10 +37,7 @@ def own(*words: str) -> list[str]:
 
 
 def fill(store: Path, wheels: int, projects: int) -> Path:
-    """Fill a store in a process of its own, and return the peer's list of the same files.
-
-    A child's peak memory counts from its parent's size at the fork, so this process must stay small.
-    """
+    """Fill a store in a process of its own, and return the peer's list of the same files."""
     listed = store.with_suffix(".jsonl")
     measure(own("fill", str(store), str(wheels), str(projects), str(listed)))
     return listed
@@ -182,21 +143,13 @@ PARTS: tuple[Callable[[Path], list[str]], ...] = (full_render, one_wheel, growth
 
 def report() -> str:
     """Run every part and return the Markdown table."""
-    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}"
-    head = f"{machine}; the peer is {PEER}. Medians of {RUNS} runs in turn."
+    head = f"{machine()}; the peer is {PEER}. Medians of {RUNS} runs in turn."
     rows = [head, "", row("what", "here", "peer", "result"), "|---|---|---|---|"]
     for part in PARTS:
         print(f"{part.__name__} ...", file=sys.stderr)
         with tempfile.TemporaryDirectory() as work:
             rows += part(Path(work))
     return "\n".join(rows)
-
-
-def write(text: str) -> None:
-    """Put the report between the marks of docs/benchmarks.md."""
-    page = ROOT / "docs" / "benchmarks.md"
-    head, _, rest = page.read_text().partition(BEGIN)
-    page.write_text(f"{head}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
 
 
 def main() -> None:
@@ -207,7 +160,7 @@ def main() -> None:
     text = report()
     print(text)
     if arguments.write:
-        write(text)
+        write("index", text)
 
 
 if __name__ == "__main__":
