@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tasks.images.planning import BuildPlan
@@ -31,7 +31,7 @@ def _target(plan: BuildPlan, made_by: dict[str, str]) -> dict[str, Any]:
     needs = {value: f"target:{made_by[value]}" for value in plan.args.values() if value in made_by}
     optional = {
         "target": plan.target,
-        "args": _escaped({**plan.args, **plan.proxies}),
+        "args": _escaped({**plan.args, **_without_logins(plan.proxies)}),
         "contexts": needs,
         "cache-from": list(plan.cache_from),
         "cache-to": list(plan.cache_to) if plan.push else [],
@@ -48,6 +48,11 @@ def _target(plan: BuildPlan, made_by: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _escaped(texts: Any) -> dict[str, str]:
+def _without_logins(proxies: Mapping[str, str]) -> dict[str, str]:
+    """Leave out a proxy with a password: what is printed here ends up in logs, and buildx has a setting of its own."""
+    return {name: value for name, value in proxies.items() if "@" not in value}
+
+
+def _escaped(texts: Mapping[str, str]) -> dict[str, str]:
     """Double what bake would take for the start of an expression: a file in JSON is HCL all the same."""
     return {key: value.replace("${", "$${").replace("%{", "%%{") for key, value in texts.items()}

@@ -30,22 +30,11 @@ def dry_run(actions: Sequence[Action], *, json: bool) -> None:
 
 def catalogue(found: Catalogue, *, json: bool) -> None:
     """Show every image of the catalogue."""
-    rows = [
-        (
-            image.name,
-            image.device,
-            ", ".join(map(str, image.platforms)),
-            image.engine.value,
-            found.repository(image.repository).address,
-            ", ".join(image.tags),
-            image.title,
-        )
-        for image in found.images.values()
-    ]
-    columns = ("image", "device", "platforms", "engine", "repository", "tags", "for")
-    console.table(columns, rows)
+    from tasks.images import listing
+
+    console.table(listing.COLUMNS, listing.rows(found))
     if json:
-        console.emit_json({"images": [dict(zip(columns, row, strict=True)) for row in rows]})
+        console.emit_json({"images": listing.as_data(found)})
 
 
 def build_actions(plans: Iterable[BuildPlan], *, last: str) -> list[Action]:

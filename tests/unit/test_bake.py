@@ -71,6 +71,13 @@ def test_what_bake_would_evaluate_is_escaped(real: Catalogue) -> None:
     assert target["args"]["EXTRA_INDEX_URL"] == "https://index.test/$${USER}/%%{if}"
 
 
+def test_a_proxys_password_is_not_printed(real: Catalogue) -> None:
+    variables = {"HTTPS_PROXY": "http://me:hunter2@proxy.test:3128", "HTTP_PROXY": "http://proxy.test:3128"}
+    (*_, target) = bake(plan_chain(real, Request("cuda-ci", variables=variables), FACTS))["target"].values()
+    assert target["args"]["HTTP_PROXY"] == "http://proxy.test:3128"
+    assert "hunter2" not in json.dumps(target)
+
+
 def test_nothing_to_bake_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="nothing to bake"):
         bake([])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from tasks.images import catalogue as catalogues
+from tasks.images import listing
 from tasks.images.catalogue import Catalogue, Engine, Folder, GitContext, Repository, load
 from tasks.images.pins import load_pins
 from tasks.images.planning import PROXIES
@@ -282,3 +284,14 @@ def test_every_dockerfile_of_ours_is_in_the_catalogue(real: Catalogue) -> None:
     named = {image.dockerfile for image in real.images.values() if isinstance(image.context, Folder)}
     assert there == named
     assert catalogues.FILE == IMAGES
+
+
+def test_the_list_has_every_image_and_where_it_goes(real: Catalogue) -> None:
+    rows, data = listing.rows(real), listing.as_data(real)
+    assert [row[0] for row in rows] == [entry["image"] for entry in data] == list(real.images)
+    assert all(len(row) == len(listing.COLUMNS) for row in rows)
+    base = next(entry for entry in data if entry["image"] == "xpu-base")
+    assert (base["context"], base["pushed"]) == ("https://github.com/vllm-project/vllm.git#${VLLM_VERSION}", False)
+    image = next(entry for entry in data if entry["image"] == "xpu-ci")
+    assert image["needs"] == ["xpu-base", "tool"]
+    assert json.loads(json.dumps(data)) == data
