@@ -31,6 +31,9 @@ LOGS = CHECKOUT / ".omni-ci" / "logs"
 _LOOK = 0.2
 # `#7 [build 2/5] RUN make`: a step of the recipe. Pulling a base (`FROM`) and BuildKit's own work come before.
 _STEP = re.compile(r"^#\d+ \[(?:\S+ +)?\d+/\d+\] (?!FROM )", re.MULTILINE)
+_FAILED = re.compile(r"^#(\d+) ERROR: (.*)$", re.MULTILINE)
+_CODE = re.compile(r"exit code: (\d+)\s*$")
+_NAME_LENGTH = 60
 _NO_SPACE = re.compile(r"no space left on device", re.IGNORECASE)
 # What can go wrong before the first step, by the line that names the error; the first row that fits.
 _EARLY: tuple[tuple[re.Pattern[str], type[OmniError], str, str], ...] = tuple(
@@ -108,7 +111,7 @@ def failure(image: str, text: str, log: Path) -> OmniError:
     Only what fails before the recipe's first step can pass by itself: a step that fails is a fault of the recipe
     or of the source, and building again would hide it.
     """
-    said = redact(mask(last_useful_line(text.encode())))
+    said = redact(mask(_reason(text)))
     whole = f"its whole output is in {log}"
     if _NO_SPACE.search(text):
         return ServiceRefusedError(
@@ -119,3 +122,18 @@ def failure(image: str, text: str, log: Path) -> OmniError:
         if pattern.search(said):
             return kind(f"building {image}: {what}: {said}", hint=f"{hint}{whole}")
     return DataError(f"the build of {image} failed: {said}", hint=whole)
+
+
+def _reason(text: str) -> str:
+    """Return what went wrong in a line: of a step that failed its name, its own last words and its exit code."""
+    failed = _FAILED.search(text)
+    if failed is None:
+        return last_useful_line(text.encode())
+    number = failed[1]
+    name = re.search(rf"^#{number} (\[[^\]\n]*\] .{{0,{_NAME_LENGTH}}})", text, re.MULTILINE)
+    words = re.findall(rf"^#{number} \d+\.\d+ (.*)$", text, re.MULTILINE)
+    code = _CODE.search(failed[2])
+    if name is None or code is None:
+        return last_useful_line(text.encode())
+    step = " ".join(name[1].split())
+    return f"{step}…: {last_useful_line(chr(10).join(words).encode()) or 'it said nothing'} (exit code: {code[1]})"

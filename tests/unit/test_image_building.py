@@ -139,6 +139,23 @@ def test_only_what_fails_before_the_first_step_can_pass_by_itself(
         assert said.removeprefix("error: ")[-20:] in error.message
 
 
+def test_a_step_that_fails_is_named_with_its_own_last_words() -> None:
+    long = "RUN make && " + "x" * 500
+    text = (
+        f"{EARLY}#7 [build 2/3] {long}\n#7 sha256:00\n#7 0.738 compiling\n"
+        "#8 [other 1/2] RUN z\n#8 0.1 error: not this\n"
+        f"#7 1.266 error: no such header\n#7 ERROR: executor failed running [/bin/sh -c {long}]: exit code: 2\n"
+        f"------\n > [build 2/3] {long}:\n------\nexecutor failed running [/bin/sh -c {long}]: exit code: 2\n"
+    )
+    message = failure("x", text, Path("/l")).message
+    assert message.startswith("the build of x failed: [build 2/3] RUN make && xxx")
+    assert message.endswith("…: error: no such header (exit code: 2)")
+    buildx = text.replace("executor failed running", "process").replace(
+        "]: exit", " did not complete successfully: exit"
+    )
+    assert failure("x", buildx, Path("/l")).message == message
+
+
 def test_a_credential_in_the_builders_words_is_masked() -> None:
     said = "error: fetch https://user:word-of-it@host.example/a.git: connection refused"
     assert "word-of-it" not in failure("x", said, Path("/l")).message
