@@ -9,11 +9,14 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from tasks.support.errors import OmniError, ServiceRefusedError
 from tasks.support.settings import secret_values
 from tasks.support.store import Progress
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
 
 MASK = "***"
 
@@ -190,6 +193,14 @@ def _blocks(columns: Sequence[str], rows: Sequence[Sequence[Cell]], title: str |
                 say(f"{column:>{label}}  {_lines(cell)}")
 
 
+def byte_columns() -> tuple[ProgressColumn, ...]:
+    """Return what a bar of bytes shows: its name, the bar, bytes, rate and time left."""
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    name = TextColumn("{task.description}", markup=False)
+    return (name, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+
+
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Progress]:
     """Show a bar of bytes with rate and time left while the block runs; nothing when stderr is not a terminal."""
@@ -197,18 +208,10 @@ def progress(label: str, total: int) -> Iterator[Progress]:
         yield lambda _done: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bar
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        job = bar.add_task(label, total=total)
+    with Bar(*byte_columns(), console=Console(stderr=True), transient=True) as bar:
+        job = bar.add_task(plain(mask(label)), total=total)
         yield lambda done: bar.advance(job, done)
 
 

@@ -111,17 +111,9 @@ def transfers(label: str, total: int, *, every: float = LINE_SECONDS) -> Iterato
         yield _Lines(label, total, every)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bars
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
     # Each refresh costs as much CPU as hashing some megabytes does.
-    with Bars(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4) as bars:
+    with Bars(*console.byte_columns(), console=Console(stderr=True), transient=True, refresh_per_second=4) as bars:
         whole = bars.add_task(console.plain(console.mask(label)), total=total)
         yield _Bars(bars, whole, total)
