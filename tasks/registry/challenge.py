@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
@@ -120,7 +120,7 @@ class Authorizer:
         challenges = parse_challenges(response.headers.get("WWW-Authenticate", ""))
         known = {challenge.scheme: challenge for challenge in challenges if challenge.scheme in {"bearer", "basic"}}
         chosen = known.get("bearer") or known.get("basic")
-        refused = Refused.read(response)
+        refused = self.refused(response)
         if chosen is None:
             raise refused.error(f"{self._registry} does not say how to log in", login=login_hint(self._registry))
         with self._lock:
@@ -130,6 +130,11 @@ class Authorizer:
         if header == used:
             raise refused.error(f"{self._registry} does not let us in", login=login_hint(self._registry))
         return header
+
+    def refused(self, response: requests.Response) -> Refused:
+        """Read an answer that is not what was wanted, without our own secrets, should the server have said them."""
+        refused = Refused.read(response)
+        return replace(refused, said=self._credential.hide(refused.said)) if self._credential else refused
 
     def _want(self, challenge: Challenge, scope: Scope) -> None:
         """Remember what a token for this kind of request must be good for: what is asked, and what we know of."""
@@ -185,7 +190,7 @@ class Authorizer:
         response = self._wire.send(ask, basic)
         if response.status_code != 200:  # noqa: PLR2004
             from_where = f" (the credential is that of {credential.source})" if credential else ""
-            raise Refused.read(response).error(f"{doing}{from_where}", login=login_hint(self._registry))
+            raise self.refused(response).error(f"{doing}{from_where}", login=login_hint(self._registry))
         return _read_token(response, started, doing)
 
     def _check_realm(self, realm: str) -> None:

@@ -53,6 +53,11 @@ class RegistryClient:
         """Return how often this process was rate limited by the registry so far, and for how long."""
         return gate_of(urlsplit(self.origin).netloc).waited
 
+    @property
+    def shut(self) -> float:
+        """Return for how many seconds the registry still wants to be left alone."""
+        return gate_of(urlsplit(self.origin).netloc).left
+
     def send(self, ask: Ask, scope: Scope) -> requests.Response:
         """Return the answer, streamed, after at most one new token; its status is for the caller to judge.
 
@@ -90,7 +95,11 @@ class RegistryClient:
 
     def refusal(self, doing: str, response: requests.Response) -> OmniError:
         """Make the error for an answer that is not what was wanted, and close it."""
-        return Refused.read(response).error(doing, login=self.login)
+        return self.refused(response).error(doing, login=self.login)
+
+    def refused(self, response: requests.Response) -> Refused:
+        """Read an answer that is not what was wanted, and close it."""
+        return self._authorizer.refused(response)
 
     @property
     def login(self) -> str:

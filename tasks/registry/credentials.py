@@ -17,7 +17,7 @@ from typing import Any
 from tasks.registry.references import DOCKER_HUB
 from tasks.support.errors import ConfigurationError, CredentialsError, OmniError
 from tasks.support.process import capture
-from tasks.support.redaction import redact
+from tasks.support.redaction import MASK, redact
 from tasks.support.settings import Settings
 
 _HUB_KEYS = (
@@ -51,6 +51,12 @@ class Credential:
     def basic(self) -> str:
         """Return the Authorization header of the Basic scheme (RFC 7617, UTF-8)."""
         return "Basic " + base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+
+    def hide(self, text: str) -> str:
+        """Mask the secrets in a text, should a server have said them."""
+        for secret in (self.password, self.identity_token, self.registry_token):
+            text = text.replace(secret, MASK) if secret else text
+        return text
 
 
 def find_credential(registry: str, settings: Settings) -> Credential | None:

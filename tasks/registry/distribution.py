@@ -18,7 +18,6 @@ from tasks.registry.downloads import read_blob
 from tasks.registry.gate import Waited
 from tasks.registry.interface import Progress, Repository
 from tasks.registry.references import RepositoryName, check_digest, check_reference, check_tag, is_digest
-from tasks.registry.refusals import Refused
 from tasks.registry.uploads import Source, Upload, cancel
 from tasks.registry.wire import Ask
 from tasks.support.errors import CredentialsError, DataError, ServiceRefusedError
@@ -169,7 +168,7 @@ class DistributionRepository:
             seen.add(url)
             response, data = self.client.fetch(Ask("GET", url, doing), self._pull, _LARGEST_PAGE)
             if response.status_code != HTTPStatus.OK:
-                refused = Refused.read(response)
+                refused = self.client.refused(response)
                 if refused.status == HTTPStatus.NOT_FOUND and "NAME_UNKNOWN" in refused.codes and len(seen) == 1:
                     return []
                 raise refused.error(doing, login=self.client.login)

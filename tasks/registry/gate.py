@@ -42,11 +42,7 @@ class Gate:
 
     def wait(self) -> None:
         """Return when the gate is open; a closing meanwhile counts too. Waiting threads leave a little apart."""
-        while True:
-            with self._lock:
-                left = self._opens - time.monotonic()
-            if left <= 0:
-                return
+        while left := self.left:
             time.sleep(left + random.uniform(0, _SPREAD * left))  # noqa: S311 - jitter, not a secret
 
     def close(self, seconds: float, *, limited: bool) -> None:
@@ -58,6 +54,12 @@ class Gate:
             if limited:
                 more = self._opens - shut_before
                 self._waited = Waited(self._waited.times + 1, self._waited.seconds + more)
+
+    @property
+    def left(self) -> float:
+        """Return for how many seconds it is still shut."""
+        with self._lock:
+            return max(self._opens - time.monotonic(), 0.0)
 
     @property
     def waited(self) -> Waited:

@@ -29,6 +29,8 @@ _TAKEN = frozenset({HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTE
 _FORGOTTEN = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE})
 _COMMIT_SECONDS = 600.0
 """The longest silence while a registry makes a blob of an upload: some copy all of it."""
+_SEND_SECONDS = 120.0
+"""The longest silence while one piece is sent, and after the last one: some registries write to slow storage then."""
 _CANCEL_SECONDS = 10.0
 _OCTETS = {"Content-Type": "application/octet-stream"}
 _STATES = "the registry's answer to the upload"
@@ -144,7 +146,8 @@ class Upload:
             whole = length == size
             where = {} if whole else {"Content-Range": f"{source.sent}-{source.sent + length - 1}"}
             part = _Part(source, length)
-            ask = Ask("PATCH", self._url, self._doing, headers={**_OCTETS, **where}, body=part, once=True)
+            headers = {**_OCTETS, **where}
+            ask = Ask("PATCH", self._url, self._doing, headers=headers, body=part, once=True, seconds=_SEND_SECONDS)
             try:
                 response = self._client.send(ask, self._scope)
             except ServiceRefusedError as error:
@@ -201,7 +204,10 @@ class Upload:
 def cancel(client: RegistryClient, url: str, doing: str, scope: Scope) -> None:
     """End an upload session that will not be committed; a failure is left to the registry's own clean-up.
 
-    After a request that was cut the distribution project's registry (2.8) knows the session's URL no longer.
+    After a request that was cut the distribution project's registry (2.8) knows the session's URL no longer. One that
+    wants to be left alone for long is not waited for.
     """
+    if client.shut > _CANCEL_SECONDS:
+        return
     with contextlib.suppress(OmniError):
         drain(client.send(Ask("DELETE", url, doing, once=True, seconds=_CANCEL_SECONDS), scope))

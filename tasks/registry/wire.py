@@ -78,7 +78,7 @@ class Patience:
     limited: int = 10
     first_pause: float = 0.5
     longest_pause: float = 20.0
-    longest_wait: float = 300.0
+    longest_wait: float = 120.0
 
     def pause(self, failures: int) -> float:
         """Return the pause after so many failures in a row: doubled each time, with jitter."""

@@ -212,6 +212,13 @@ def test_a_refused_body_is_temporary(proxy: Proxy, name: str, fault: Fault) -> N
     assert len(proxy.of("PATCH")) == 1
 
 
+def test_a_failure_does_not_wait_to_tidy_up(proxy: Proxy, name: str) -> None:
+    proxy.rule = times(1, is_method("PATCH"), limited("15"))
+    with pytest.raises(TemporaryError, match="429"):
+        at(proxy.registry, name, Patience(longest_wait=20)).put_blob(BLOB, pieces())
+    assert [one.method for one in proxy.seen] == ["POST", "PATCH"]
+
+
 def test_a_session_that_the_registry_forgot_is_temporary(proxy: Proxy, name: str) -> None:
     body = b'{"errors":[{"code":"BLOB_UPLOAD_UNKNOWN","message":"blob upload unknown to registry"}]}'
     for method in ("PATCH", "PUT"):

@@ -327,3 +327,35 @@ def test_a_challenge_that_cannot_be_answered_is_said_to_be_so(registry: Registry
         with pytest.raises(OmniError, match=says):
             proxy.registry.repository("x").head("v1")
         assert len(proxy.seen) == 1
+
+
+def test_amazon_s_public_registry_gives_anybody_a_token_for_everything(registry: Registry) -> None:
+    """Its challenge names the scope ``aws`` and no repository."""
+    with proxy_before(registry) as front, proxy_before(registry) as giver:
+        giver.rule = lambda seen: Reply(200, {}, b'{"token": "abc"}')
+        challenge = f'Bearer realm="http://{giver.address}/token/",service="public.ecr.aws",scope="aws"'
+        wanted = Reply(401, {"WWW-Authenticate": challenge}, b'{"errors":[{"code":"UNAUTHORIZED"}]}')
+        front.rule = lambda seen: None if seen.headers.get("authorization") == "Bearer abc" else wanted
+        repository = front.registry.repository(registry.new_name())
+        repository.put_blob(BLOB, iter([DATA]))
+        assert b"".join(repository.read_blob(BLOB.digest)) == DATA
+        assert [one.status for one in front.seen].count(401) == 1
+        first = giver.seen[0]
+        assert (first.path, first.query) == ("/token/", {"service": "public.ecr.aws", "scope": "aws"})
+        assert not any("authorization" in one.headers for one in giver.seen)
+
+
+def test_a_server_that_says_a_secret_aloud_is_not_repeated(releaser: Registry) -> None:
+    with proxy_before(releaser) as proxy:
+        write_login(proxy.registry)
+        repository = proxy.registry.repository("x")
+        assert repository.manifest("v1") is None
+        proxy.rule = lambda seen: Reply(403, {}, f"{USER} may not, with {PASSWORD}".encode())
+        for call in (repository.tags, lambda: repository.manifest("v1")):
+            with pytest.raises(CredentialsError, match=f"403 {USER} may not, with ") as caught:
+                call()
+            assert PASSWORD not in repr(caught.value)
+        proxy.rule = lambda seen: Reply(401, {"WWW-Authenticate": "Basic realm=x"}, PASSWORD.encode())
+        with pytest.raises(CredentialsError) as caught:
+            repository.manifest("v1")
+        assert PASSWORD not in repr(caught.value)
