@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from urllib.parse import urlsplit
 
 from tasks.images import dockerfile, placeholders
 from tasks.images.catalogue import (
@@ -25,12 +24,14 @@ from tasks.images.catalogue import (
 from tasks.registry.documents import Platform
 from tasks.registry.references import RepositoryName, check_tag
 from tasks.support.errors import DataError, UsageError, did_you_mean
+from tasks.support.redaction import is_secret_name, redact
 from tasks.support.settings import CHECKOUT
 
 BASE = "BASE_IMAGE"
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 """Passed to a build whose image says `proxy: true`; BuildKit knows them and keeps them out of the image's history."""
 
+_ARG = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RECIPE_DIGITS = 12
 _LABEL = "org.opencontainers.image"
 _REF = re.compile(r"[0-9a-f]{40}|v?[0-9]+(?:\.[0-9]+)+(?:(?:a|b|rc|\.post|\.dev)[0-9]+)*")
@@ -200,8 +201,8 @@ def parse_args(words: tuple[str, ...] | list[str]) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise UsageError(f"not a build argument: {word!r}", hint="write it as --arg NAME=VALUE")
+        if not equals or not _ARG.fullmatch(name):
+            raise UsageError(f"not a build argument's name: {name!r}", hint="write it as --arg NAME=VALUE")
         if name in found:
             raise UsageError(f"build argument {name} is given twice")
         found[name] = value
@@ -286,13 +287,13 @@ def _args(image: Image, values: Mapping[str, str], given: Mapping[str, str]) -> 
                 hint = did_you_mean(key, known) or f"it has {', '.join(sorted(known))}"
                 raise UsageError(f"{image.dockerfile} has no build argument {key!r}", hint=hint)
     for key, value in given.items():
-        if not value.isprintable():
-            raise UsageError(f"build argument {key} holds a line break or a control character")
-        if "@" in urlsplit(value).netloc:
+        if is_secret_name(key) or redact(value) != value:
             raise UsageError(
                 f"build argument {key} holds a credential, and arguments stay readable in the image's history",
                 hint="put it into a file in the form of ~/.netrc, and set NETRC to its path",
             )
+        if not value.isprintable():
+            raise UsageError(f"build argument {key} holds a line break or a control character")
     return args | dict(given)
 
 

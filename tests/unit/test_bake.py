@@ -28,7 +28,7 @@ def test_a_chain_is_baked_in_one_file(real: Catalogue) -> None:
     targets = found["target"]
     assert found["group"]["default"]["targets"] == ["xpu-base-amd64", "tool-amd64", "xpu-ci-amd64"] == list(targets)
     base, tool, image = targets.values()
-    assert base["context"] == "https://github.com/vllm-project/vllm.git#v0.27.0"
+    assert base["context"] == f"https://github.com/vllm-project/vllm.git#{real.pins.vllm['xpu'].version}"
     assert (base["dockerfile"], base["target"]) == ("docker/Dockerfile.xpu", "vllm-openai")
     assert image["contexts"] == {base["tags"][0]: "target:xpu-base-amd64", tool["tags"][0]: "target:tool-amd64"}
     assert image["context"] == "/source"

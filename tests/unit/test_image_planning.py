@@ -30,6 +30,7 @@ FACTS = Facts(
     ToolFacts(Path("/tool"), "d" * 64),
 )
 ECR = "public.ecr.aws/q9t5s3a7"
+ASCEND = "quay.io/atlas-ci/vllm-ascend"
 SWR = "swr.cn-southwest-2.myhuaweicloud.com/modelfoundry/vllm-omni-ci-npu"
 
 
@@ -42,52 +43,43 @@ def plan(catalogue: Catalogue, image: str, **asked: object) -> BuildPlan:
     return plan_build(catalogue, Request(image, **asked), FACTS)  # type: ignore[arg-type]
 
 
-# image, platform: Dockerfile, target, base, tag
+# image, platform: Dockerfile, target, base without its version, what follows the version, tag
 GOLDEN = {
-    ("cuda-ci", "linux/amd64"): ("ci", None, "vllm/vllm-openai:v0.28.0", f"{ECR}/vllm-ci-test-repo:{COMMIT}"),
+    ("cuda-ci", "linux/amd64"): ("ci", None, "vllm/vllm-openai", "", f"{ECR}/vllm-ci-test-repo:{COMMIT}"),
     ("cuda-release", "linux/amd64"): (
-        "cuda",
-        None,
-        "vllm/vllm-openai:v0.28.0",
+        *("cuda", None, "vllm/vllm-openai", ""),
         f"{ECR}/vllm-omni-release-repo:{COMMIT}-x86_64",
     ),
     ("cuda-release", "linux/arm64"): (
-        "cuda",
-        None,
-        "vllm/vllm-openai:v0.28.0",
+        *("cuda", None, "vllm/vllm-openai", ""),
         f"{ECR}/vllm-omni-release-repo:{COMMIT}-aarch64",
     ),
-    ("rocm-ci", "linux/amd64"): ("rocm", "test", "vllm/vllm-openai-rocm:v0.28.0", f"docker.io/rocm/vllm-omni:{COMMIT}"),
+    ("rocm-ci", "linux/amd64"): ("rocm", "test", "vllm/vllm-openai-rocm", "", f"docker.io/rocm/vllm-omni:{COMMIT}"),
     ("rocm-final", "linux/amd64"): (
-        "rocm",
-        "final",
-        "vllm/vllm-openai-rocm:v0.28.0",
+        *("rocm", "final", "vllm/vllm-openai-rocm", ""),
         f"docker.io/rocm/vllm-omni:{COMMIT}-final",
     ),
-    ("npu-a2-ci", "linux/arm64"): ("npu", "ci", "quay.io/atlas-ci/vllm-ascend:v0.27.0", f"{SWR}:{COMMIT}"),
-    ("npu-a2-release", "linux/arm64"): (
-        "npu",
-        "release",
-        "quay.io/atlas-ci/vllm-ascend:v0.27.0",
-        f"{SWR}:{COMMIT}-release",
-    ),
-    ("npu-a3-ci", "linux/arm64"): ("npu", "ci", "quay.io/atlas-ci/vllm-ascend:v0.27.0-a3", f"{SWR}:{COMMIT}-a3"),
-    ("npu-a3-release", "linux/arm64"): (
-        "npu",
-        "release",
-        "quay.io/atlas-ci/vllm-ascend:v0.27.0-a3",
-        f"{SWR}:{COMMIT}-release-a3",
-    ),
+    ("npu-a2-ci", "linux/arm64"): ("npu", "ci", ASCEND, "", f"{SWR}:{COMMIT}"),
+    ("npu-a2-release", "linux/arm64"): ("npu", "release", ASCEND, "", f"{SWR}:{COMMIT}-release"),
+    ("npu-a3-ci", "linux/arm64"): ("npu", "ci", ASCEND, "-a3", f"{SWR}:{COMMIT}-a3"),
+    ("npu-a3-release", "linux/arm64"): ("npu", "release", ASCEND, "-a3", f"{SWR}:{COMMIT}-release-a3"),
 }
 
 
 @pytest.mark.parametrize(("image", "platform"), GOLDEN)
 def test_the_real_images_are_what_agents_and_users_know(real: Catalogue, image: str, platform: str) -> None:
-    name, target, base, tag = GOLDEN[image, platform]
+    name, target, base, suffix, tag = GOLDEN[image, platform]
     found = plan(real, image, platform=platform)
+    version = real.pins.vllm[found.device].version
     assert found.dockerfile == CHECKOUT / "docker" / f"Dockerfile.{name}"
-    assert (found.target, found.args["BASE_IMAGE"], found.tags) == (target, base, (tag,))
+    assert (found.target, found.tags) == (target, (tag,))
+    assert found.args["BASE_IMAGE"] == f"{base}:{version}{suffix}"
+    assert found.args["VLLM_VERSION"] == version
     assert found.context == Path("/source")
+
+
+def test_release_builds_use_sixteen_jobs(real: Catalogue) -> None:
+    assert plan(real, "cuda-release").args["max_jobs"] == "16"
 
 
 def test_every_image_plans_for_every_platform(real: Catalogue) -> None:
@@ -120,25 +112,26 @@ def test_the_npu_images_are_built_by_the_remote_builder(real: Catalogue) -> None
 
 def test_xpu_is_built_from_upstreams_own_dockerfile(real: Catalogue) -> None:
     base, tool, image = plan_chain(real, Request("xpu-ci"), FACTS)
+    version = real.pins.vllm["xpu"].version
     assert (base.context, base.dockerfile, base.target) == (
-        GitContext("https://github.com/vllm-project/vllm.git", "v0.27.0"),
+        GitContext("https://github.com/vllm-project/vllm.git", version),
         "docker/Dockerfile.xpu",
         "vllm-openai",
     )
-    assert base.tags == (f"docker.io/xpu/vllm-omni-ci-base:v0.27.0-{base.recipe}",)
+    assert base.tags == (f"docker.io/xpu/vllm-omni-ci-base:{version}-{base.recipe}",)
     assert base.reusable
     assert base.local
     assert image.args["BASE_IMAGE"] == base.tags[0]
     assert image.args["TOOL_IMAGE"] == tool.tags[0]
-    assert image.args["TRITON_XPU_VERSION"] == "3.7.2"
+    assert image.args["TRITON_XPU_VERSION"] == real.pins.packages["triton-xpu"]
     assert image.tags == (f"docker.io/xpu/vllm-omni-ci:{COMMIT}",)
 
 
 def test_the_environment_moves_xpu_and_nothing_else(real: Catalogue) -> None:
-    variables = {"VLLM_VERSION": "v0.27.1"}
+    variables = {"VLLM_VERSION": "v9.27.1"}
     base, _, image = plan_chain(real, Request("xpu-ci", variables=variables), FACTS)
     assert isinstance(base.context, GitContext)
-    assert (base.context.ref, image.args["VLLM_VERSION"]) == ("v0.27.1", "v0.27.1")
+    assert (base.context.ref, image.args["VLLM_VERSION"]) == ("v9.27.1", "v9.27.1")
     assert plan(real, "cuda-ci", variables=variables) == plan(real, "cuda-ci")
 
 
@@ -190,7 +183,7 @@ def test_a_tag_names_only_what_decides_the_image(real: Catalogue) -> None:
 
 
 RECIPES = {
-    "another version": {"variables": {"VLLM_VERSION": "v0.27.1"}},
+    "another version": {"variables": {"VLLM_VERSION": "v9.27.1"}},
     "an argument": {"args": {"GIT_REPO_CHECK": "1"}},
 }
 
@@ -231,8 +224,13 @@ def test_arguments_given_win_and_are_checked(real: Catalogue) -> None:
     with pytest.raises(UsageError) as caught:
         plan(real, "cuda-release", args={"max_job": "2"})
     assert caught.value.hint == "did you mean max_jobs?"
-    with pytest.raises(UsageError, match="credential"):
-        plan(real, "cuda-release", args={"INDEX_URL": "https://me:secret@index.test/packages"})
+    for address in (
+        "https://me:pw@index.test/x",
+        "https://index.test https://me@other.test",
+        "https://i.test/?token=x",
+    ):
+        with pytest.raises(UsageError, match="holds a credential"):
+            plan(real, "cuda-release", args={"INDEX_URL": address})
     with pytest.raises(UsageError, match="line break"):
         plan(real, "cuda-release", args={"INDEX_URL": "https://index.test\nx"})
 
@@ -243,9 +241,17 @@ def test_arguments_do_not_reach_what_an_image_is_built_from(real: Catalogue) -> 
     assert tool == plan(real, "tool")
 
 
-@pytest.mark.parametrize("word", ["max_jobs", "=1", ""])
+@pytest.mark.parametrize("name", ["GITHUB_TOKEN", "password", "API_KEY"])
+@pytest.mark.parametrize("image", ["xpu-base", "cuda-ci"])
+def test_a_secret_is_never_an_argument(real: Catalogue, image: str, name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan(real, image, args={name: "hunter2"})
+    assert "hunter2" not in f"{caught.value.message} {caught.value.hint}"
+
+
+@pytest.mark.parametrize("word", ["max_jobs", "=1", "", "a b=1", "--push=1", "a\n=1"])
 def test_a_word_that_is_no_argument_is_a_usage_error(word: str) -> None:
-    with pytest.raises(UsageError, match="not a build argument"):
+    with pytest.raises(UsageError, match="not a build argument's name"):
         parse_args([word])
 
 
