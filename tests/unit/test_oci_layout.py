@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tasks.registry.interface import Repository
 from tasks.registry.oci_layout import REF_NAME, LayoutRepository
 from tasks.support.errors import ConfigurationError, DataError, MissingInputError, ServiceRefusedError, UsageError
 from tests.factory_image import Image, attested, content, image, index, noise, stage, store
+from tests.faults import in_child, memory_folder
 from tests.services import die_with_parent, service_missing
 
 ROOT = Path(__file__).parents[2]
@@ -422,6 +424,71 @@ def test_a_killed_writer_leaves_a_sound_layout(layout: LayoutRepository, repetit
             assert manifest is not None
             assert all(layout.has_blob(blob.digest) for blob in manifest.blobs)
     store(image(), layout, "after")
+
+
+FILE_EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.link"}
+
+
+def die_at(number: int) -> None:
+    """Let this process kill itself ahead of its file operation of that number (Python's audit events)."""
+    left = [number]
+
+    def hook(event: str, _arguments: object) -> None:
+        if event in FILE_EVENTS:
+            left[0] -= 1
+            if left[0] <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+def incomplete(layout: LayoutRepository) -> list[str]:
+    """Return the tags that lead to something of which a part is missing."""
+    found = []
+    for tag in layout.tags():
+        top = layout.manifest(tag)
+        manifests = [top, *(layout.manifest(child.digest) for child in top.children)] if top else [None]
+        parts = [blob for manifest in manifests if manifest for blob in manifest.blobs]
+        if None in manifests or not all(layout.has_blob(blob.digest) for blob in parts):
+            found.append(tag)
+    return found
+
+
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_kill_at_any_file_operation_leaves_a_sound_layout(step: int) -> None:
+    old, new, other = (attested(image(commit=letter * 40)) for letter in "abc")
+
+    def change(layout: LayoutRepository) -> None:
+        store(new, layout, "latest")
+        assert layout.mount(other.contents[1].blob, LayoutRepository(layout.folder.with_name("other")))
+        layout.delete_tag("gone")
+        layout.delete_manifest(old.top.digest)
+
+    with memory_folder() as folder:
+        store(other, LayoutRepository(folder / "other"))
+        kills = 0
+        for number in count(1, step):
+            layout = LayoutRepository(folder / f"layout-{number}")
+            if number % 2 == 0:
+                for tag in ("latest", "gone", "old"):
+                    store(old, layout, tag)
+
+            def killed(layout: LayoutRepository = layout, number: int = number) -> None:
+                die_at(number)
+                change(layout)
+
+            ended = in_child(killed)
+            assert ended in {0, -signal.SIGKILL}
+            assert incomplete(layout) == []
+            change(layout)
+            assert incomplete(layout) == []
+            assert layout.tags() == ["latest"]
+            assert layout.manifest("latest") == new.top
+            if ended == 0:
+                break
+            kills += 1
+            shutil.rmtree(layout.folder)
+        assert kills > 10
 
 
 @pytest.mark.service
