@@ -8,6 +8,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from tasks.registry.copying import Limits
 from tasks.registry.documents import Manifest
 from tasks.registry.interface import Repository
 from tasks.registry.oci_layout import LayoutRepository
@@ -41,6 +42,7 @@ class World:
     public: Repository
     store: Any
     images: dict[int, dict[str, Image]] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
 
     @classmethod
     def of_folders(cls, folder: Path) -> World:
@@ -68,7 +70,7 @@ class World:
     def publish(self, request: Request, run: str = "", **build: Any) -> PublishReport:
         plan = self.plan(request)
         named = Run(run, **build) if run else Run(f"run-{request.commit[-4:]}-{self.entries_count(request.channel)}")
-        return execute_publish(self.parties, plan, named)
+        return execute_publish(self.parties, plan, named, limits=self.limits)
 
     def nightly(self, number: int, run: str = "") -> PublishReport:
         return self.publish(nightly(number), run)

@@ -6,13 +6,14 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tasks.registry.documents import Descriptor, Manifest
 from tasks.registry.interface import Progress, Repository
-from tasks.registry.references import RepositoryName
 from tasks.support.store import Expected, Headers, ObjectStore
 from tests.faults import Wrapped
+from tests.registry_faults import Wrapped as WrappedRepository
 
 Hook = Callable[[str, str], None]
 """Called with what is done and to what: a tag, else a digest."""
@@ -23,63 +24,39 @@ def nothing(_method: str, _what: str) -> None:
 
 
 @dataclass
-class Watched:
+class Watched(WrappedRepository):
     """A repository that does what another one does; it keeps a log, and calls hooks around each change."""
 
-    inner: Repository
     before: Hook = nothing
     after: Hook = nothing
     log: list[tuple[str, str]] = field(default_factory=list)
     mounts: bool = True
 
-    @property
-    def name(self) -> RepositoryName:
-        return self.inner.name
-
     def head(self, reference: str) -> Descriptor | None:
         self.log.append(("head", reference))
-        return self.inner.head(reference)
+        return super().head(reference)
 
     def manifest(self, reference: str) -> Manifest | None:
         self.log.append(("manifest", reference))
-        return self.inner.manifest(reference)
+        return super().manifest(reference)
 
     def put_manifest(self, manifest: Manifest, tag: str | None = None) -> None:
-        what = tag or manifest.digest
-        method = "tag" if tag else "put_manifest"
-        self.before(method, what)
-        self.inner.put_manifest(manifest, tag)
-        self.log.append((method, what))
-        self.after(method, what)
-
-    def has_blob(self, digest: str) -> bool:
-        return self.inner.has_blob(digest)
+        with self._change("tag" if tag else "put_manifest", tag or manifest.digest):
+            super().put_manifest(manifest, tag)
 
     def read_blob(self, digest: str, start: int = 0) -> Iterator[bytes]:
         self.log.append(("read_blob", digest))
-        return self.inner.read_blob(digest, start)
+        return super().read_blob(digest, start)
 
     def put_blob(self, blob: Descriptor, chunks: Iterator[bytes], progress: Progress | None = None) -> None:
-        self.before("put_blob", blob.digest)
-        self.inner.put_blob(blob, chunks, progress)
-        self.log.append(("put_blob", blob.digest))
-        self.after("put_blob", blob.digest)
+        with self._change("put_blob", blob.digest):
+            super().put_blob(blob, chunks, progress)
 
     def mount(self, blob: Descriptor, source: Repository) -> bool:
         if not self.mounts:
             return False
-        self.before("mount", blob.digest)
-        done = self.inner.mount(blob, source.inner if isinstance(source, Watched) else source)
-        self.log.append(("mount", blob.digest))
-        self.after("mount", blob.digest)
-        return done
-
-    def tags(self) -> list[str]:
-        return self.inner.tags()
-
-    def delete_manifest(self, digest: str) -> bool:
-        self.before("delete", digest)
-        return self.inner.delete_manifest(digest)
+        with self._change("mount", blob.digest):
+            return super().mount(blob, source)
 
     def calls(self, *methods: str) -> list[str]:
         """Return to what these methods were applied, in order."""
@@ -87,7 +64,14 @@ class Watched:
 
     @property
     def changes(self) -> list[tuple[str, str]]:
-        return [call for call in self.log if call[0] in {"tag", "put_manifest", "put_blob", "mount", "delete"}]
+        return [call for call in self.log if call[0] in {"tag", "put_manifest", "put_blob", "mount"}]
+
+    @contextmanager
+    def _change(self, method: str, what: str) -> Iterator[None]:
+        self.before(method, what)
+        yield
+        self.log.append((method, what))
+        self.after(method, what)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from tasks.registry.copying import CopyPlan, CopyReport, execute_copy
+from tasks.registry.copying import CopyPlan, CopyReport, Limits, execute_copy
 from tasks.registry.interface import Repository
 from tasks.release.channels import Channel
 from tasks.release.ledger import Deed, Entry, Event
@@ -34,7 +34,14 @@ class PublishReport:
         return bool(self.plan.writes)
 
 
-def execute_publish(parties: Parties, plan: PublishPlan, run: Run, transfers: Transfers = SILENT) -> PublishReport:
+def execute_publish(
+    parties: Parties,
+    plan: PublishPlan,
+    run: Run,
+    transfers: Transfers = SILENT,
+    *,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+) -> PublishReport:
     """Publish as planned; writes nothing at all when every tag is in place.
 
     Raises what copying and ``move_tags`` raise; the error says which tags moved.
@@ -42,7 +49,7 @@ def execute_publish(parties: Parties, plan: PublishPlan, run: Run, transfers: Tr
     start = time.monotonic()
     copied = None
     if plan.copy is not None and plan.writes:
-        copied = execute_copy(plan.copy, parties.staging, parties.public, transfers=transfers)
+        copied = execute_copy(plan.copy, parties.staging, parties.public, transfers=transfers, limits=limits)
         _check_complete(parties.public, plan.copy)
         move_tags(parties.public, parties.store, _intent(plan, run, copied), plan.tags, plan.manifests)
     elif plan.unfinished is not None:
