@@ -276,10 +276,11 @@ class _Copy:
 
     def _move(self, step: BlobStep) -> Way:
         blob = step.blob
-        if self.target.has_blob(blob.digest):
-            return Way.THERE
+        # A mount of what came meanwhile changes nothing, so it needs no look ahead of it.
         if step.way is Way.MOUNT and self.target.mount(blob, self.source):
             return Way.MOUNT
+        if self.target.has_blob(blob.digest):
+            return Way.THERE
         sent = 0
         with self.transfers.transfer(blob.digest.removeprefix("sha256:")[:12], blob.size) as advance:
 

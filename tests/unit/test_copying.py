@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -301,12 +302,13 @@ def test_the_error_names_blob_and_attempts_and_the_rest_stops(source: Hooked, ta
             raise ServiceRefusedError("not today")
         if method == "send":
             failed.wait(10)
+            time.sleep(0.3)  # for the failing worker to say so; nobody else can see when it has
 
     target.hook = hook
     with pytest.raises(ServiceRefusedError, match=rf"cannot copy blob {largest} to .* \(1 attempt\): not today"):
         copy(source, target)
     begun = target.calls("put_blob")
-    assert len(begun) <= FOUR.workers + 1, "no other blob is begun"
+    assert len(begun) <= FOUR.workers, "no other blob is begun"
     assert target.calls("put_manifest") == []
 
 
