@@ -20,8 +20,8 @@ from tasks.support.errors import ConfigurationError, MissingInputError, OmniErro
 from tasks.support.paths import current_folder
 from tasks.support.process import capture
 from tasks.support.redaction import redact
-from tasks.support.settings import Settings
-from tasks.support.source import commit_of, has_git, library_python, resolve_source
+from tasks.support.settings import CHECKOUT, Settings
+from tasks.support.source import commit_of, has_git, resolve_source
 
 PATIENCE = 2.0
 """Seconds that the probes which may hang (engine, bucket) have together, after the local ones."""
@@ -58,7 +58,7 @@ ESSENTIAL = ("python", "git")
 _PACKAGES = (
     ("boto3", ("wheels.* on s3://",)),
     ("build", ("wheels.build", "release.rehearse")),
-    ("docker", ("images (to come)",)),
+    ("docker", ("images.*",)),
     ("nox", ("the noxfile's sessions",)),
     ("packaging", ("wheels.*", "release.*")),
     ("pypi-simple", ("wheels.check", "wheels.publish", "release.rehearse")),
@@ -68,11 +68,14 @@ _PACKAGES = (
 )
 
 
-def examine(settings: Settings, cwd: Path | None = None) -> list[Finding]:
-    """Probe everything once, in at most a few seconds, whatever is missing (``cwd``: by default the current one)."""
+def examine(settings: Settings, cwd: Path | None = None, *, checkout: Path = CHECKOUT) -> list[Finding]:
+    """Probe everything once, in at most a few seconds, whatever is missing (``cwd``: by default the current one).
+
+    ``checkout`` is this tool's own, beside which the source may lie.
+    """
     slow = _Slow(
         {
-            "engine": (lambda: _engine(settings), ("images (to come)",)),
+            "engine": (lambda: _engine(settings), ("images.*",)),
             "store": (lambda: _store(settings), ("wheels.*", "release.*")),
         }
     )
@@ -80,11 +83,10 @@ def examine(settings: Settings, cwd: Path | None = None) -> list[Finding]:
         _python(),
         _guarded("git", ("every task that looks at the source",), _git),
         _guarded("uv", ("release.rehearse",), lambda: _uv(settings)),
-        _guarded("source", ("wheels.build", "release.rehearse --source"), lambda: _source(settings, cwd)),
-        _guarded("test python", ("suites (to come)",), lambda: _test_python(settings)),
+        _guarded("source", ("wheels.build", "release.rehearse --source"), lambda: _source(settings, cwd, checkout)),
         *_packages(),
         *slow.findings(),
-        _guarded("registry logins", ("images (to come)",), lambda: _logins(settings)),
+        _guarded("registry logins", ("images.*",), lambda: _logins(settings)),
         *_credentials(settings),
     ]
 
@@ -167,20 +169,10 @@ def _uv(settings: Settings) -> Finding:
     return Finding("uv", State.HERE, said.removeprefix("uv "), ("release.rehearse",))
 
 
-def _source(settings: Settings, cwd: Path | None) -> Finding:
-    source = resolve_source(settings, cwd or current_folder())
+def _source(settings: Settings, cwd: Path | None, checkout: Path) -> Finding:
+    source = resolve_source(settings, cwd or current_folder(), checkout=checkout)
     at = f"commit {commit_of(source)[:12]}" if has_git(source) else "no git: its tasks need --commit"
     return Finding("source", State.HERE, f"{source} ({at})", ("wheels.build", "release.rehearse --source"))
-
-
-def _test_python(settings: Settings) -> Finding:
-    needed_by = ("suites (to come)",)
-    python = library_python(settings)
-    if python is None:
-        gap = "no python3 on PATH outside this tool's venv"
-        return Finding("test python", State.MISSING, gap, needed_by, "set OMNI_CI_PYTHON")
-    said = capture([python, "--version"], cwd=Path("/"), timeout=_LOCAL).text.strip()
-    return Finding("test python", State.HERE, f"{said.removeprefix('Python ')} ({python})", needed_by)
 
 
 def installed(distribution: str) -> str | None:
@@ -204,7 +196,7 @@ def _packages() -> list[Finding]:
 
 
 def _engine(settings: Settings) -> Finding:
-    needed_by = ("images (to come)",)
+    needed_by = ("images.*",)
     address = redact(settings.variable("DOCKER_HOST") or "unix:///var/run/docker.sock")
     if installed("docker") is None:
         return Finding("engine", State.MISSING, "not asked: the package docker is not installed", needed_by, SETUP)
@@ -232,7 +224,7 @@ def _store(settings: Settings) -> Finding:
 
 
 def _logins(settings: Settings) -> Finding:
-    needed_by = ("images (to come)",)
+    needed_by = ("images.*",)
     home = settings.variable("HOME") or str(Path.home())
     file = Path(settings.variable("DOCKER_CONFIG") or Path(home, ".docker")) / "config.json"
     remedy = "docker login, where a task pushes"
@@ -254,8 +246,7 @@ def _credentials(settings: Settings) -> list[Finding]:
     """Say which credentials are set; their values are not looked at beyond that."""
     wanted = (
         (("PYPI_TOKEN",), ("wheels.publish",)),
-        (("DOCKERHUB_USERNAME", "DOCKERHUB_TOKEN"), ("images (to come)",)),
-        (("HF_TOKEN",), ("suites (to come)",)),
+        (("DOCKERHUB_USERNAME", "DOCKERHUB_TOKEN"), ("images.*",)),
     )
     rows = [_variables(names, needed_by, settings) for names, needed_by in wanted]
     return [*rows, _guarded("AWS credentials", _ON_S3, lambda: _aws(settings))]

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
@@ -64,7 +65,28 @@ class Ancestry(Enum):
     UNKNOWN = "the checkout does not hold enough history to say"
 
 
+class Where(Enum):
+    """How a source was found."""
+
+    GIVEN = "given"
+    AROUND = "around the current folder"
+    SIBLING = "beside this tool"
+
+
+@dataclass(frozen=True)
+class Source:
+    """The library's checkout, and how it was found."""
+
+    path: Path
+    where: Where
+
+
 def resolve_source(settings: Settings, cwd: Path, *, checkout: Path = CHECKOUT) -> Path:
+    """Return the path of what ``locate_source`` finds."""
+    return locate_source(settings, cwd, checkout=checkout).path
+
+
+def locate_source(settings: Settings, cwd: Path, *, checkout: Path = CHECKOUT) -> Source:
     """Return the library's checkout: the given one, the one around ``cwd``, or the sibling of this tool's ``checkout``.
 
     Raises MissingInputError naming what was tried.
@@ -75,12 +97,13 @@ def resolve_source(settings: Settings, cwd: Path, *, checkout: Path = CHECKOUT) 
             raise MissingInputError(
                 f"the source is not a folder: {paths.shown(given)}", hint=f"correct {_GIVEN_SOURCE}"
             )
-        return given
+        return Source(given, Where.GIVEN)
     sibling = checkout.parent / SIBLING
-    top = _git_top(cwd)
-    for candidate in (top, sibling):
-        if candidate is not None and paths.is_folder(candidate / PACKAGE):
-            return candidate
+    top = git_top(cwd)
+    if top is not None and paths.is_folder(top / PACKAGE):
+        return Source(top, Where.AROUND)
+    if paths.is_folder(sibling / PACKAGE):
+        return Source(sibling, Where.SIBLING)
     around = f"{top} (no {PACKAGE}/ in it)" if top else f"{cwd} (not in a git checkout)"
     raise MissingInputError(
         f"no source found; tried --source, OMNI_CI_SOURCE, {around} and {sibling}",
@@ -127,9 +150,27 @@ def commit_time(source: Path, commit: str) -> datetime:
 
 def is_dirty(source: Path) -> bool:
     """Say whether the source differs from its HEAD: changes, untracked files that are not ignored, submodules too."""
+    return bool(dirty_names(source))
+
+
+def dirty_names(source: Path, *, output: Path | None = None) -> list[str]:
+    """Return what makes the source differ from its HEAD, as ``is_dirty`` counts it: names below its git top.
+
+    ``output`` is a folder that a task writes to: while it holds nothing tracked, what lies in it does not count.
+    """
     _require_git(source)
-    options = ("--porcelain=v1", "-z", "--untracked-files=normal", "--ignore-submodules=none")
-    return bool(git(source, "status", *options, "--", ".").stdout)
+    options = ("--porcelain=v1", "-z", "--no-renames", "--untracked-files=normal", "--ignore-submodules=none")
+    found = git(source, "status", *options, "--", ".", *_left_out(source, output)).stdout
+    return [os.fsdecode(entry[3:]) for entry in found.split(b"\0") if entry]
+
+
+def _left_out(source: Path, output: Path | None) -> list[str]:
+    """Return the pathspec that leaves a task's output folder out; nothing when it lies elsewhere or is tracked."""
+    if output is None or source.resolve() not in output.resolve().parents:
+        return []
+    name = output.resolve().relative_to(source.resolve()).as_posix()
+    tracked = git(source, "ls-files", "-z", "--", f":(literal){name}").stdout
+    return [] if tracked else [f":(exclude,literal){name}"]
 
 
 def ancestry(source: Path, older: str, newer: str) -> Ancestry:
@@ -154,14 +195,25 @@ def choose_commit(settings: Settings, flag: str | None, source: Path | None) -> 
 
     Raises UsageError for anything but 40 lower-case hexadecimal digits.
     """
-    if flag is not None:
-        return check_commit(flag, "--commit", source)
-    build = settings.variable("BUILDKITE_COMMIT")
-    if build is not None and build != "HEAD":  # a build started by hand says HEAD until its checkout
-        return check_commit(build, "BUILDKITE_COMMIT", source)
+    named = named_commit(settings, flag, source)
+    if named is not None:
+        return named[0]
     if source is None:
         raise UsageError("no commit is given", hint="pass --commit with the full hash")
     return commit_of(source)
+
+
+def named_commit(settings: Settings, flag: str | None, source: Path | None) -> tuple[str, str] | None:
+    """Return the commit that ``--commit`` or BUILDKITE_COMMIT names, and which of the two; None when neither does.
+
+    Raises UsageError as ``check_commit`` does.
+    """
+    if flag is not None:
+        return check_commit(flag, "--commit", source), "--commit"
+    build = settings.variable("BUILDKITE_COMMIT")
+    if build is not None and build != "HEAD":  # a build started by hand says HEAD until its checkout
+        return check_commit(build, "BUILDKITE_COMMIT", source), "BUILDKITE_COMMIT"
+    return None
 
 
 def check_commit(value: str, what: str, source: Path | None = None) -> str:
@@ -182,7 +234,8 @@ def _require_git(source: Path) -> None:
         raise MissingInputError(f"{source} is not a git checkout", hint="pass --commit, or use a checkout")
 
 
-def _git_top(folder: Path) -> Path | None:
+def git_top(folder: Path) -> Path | None:
+    """Return the top of the git checkout around a folder, or None when there is none that git can read."""
     try:
         top = git(folder, "rev-parse", "--show-toplevel", or_no=True)
     except ConfigurationError:  # no git, or a checkout that git refuses: the next candidate may do

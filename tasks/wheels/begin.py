@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tasks.support import console, paths, profiles, source
-from tasks.support.errors import ConfigurationError, DataError, MissingInputError
-from tasks.support.settings import Settings
+from tasks.support.errors import ConfigurationError, DataError, MissingInputError, UsageError
+from tasks.support.settings import CHECKOUT, Settings
+from tasks.support.source import Source, Where
 from tasks.support.store import open_store
 from tasks.wheels.index import Index, timestamp
 from tasks.wheels.state import TimeSource
@@ -25,25 +27,104 @@ def open_index(settings: Settings, deed: profiles.Deed | None = None, *, dry_run
 
 
 def announce(profile: profiles.Profile, deed: profiles.Deed, target: str, *, dry_run: bool) -> None:
-    """Say what the profile promises; what it forbids is an error, and in a dry run, which only reads, a warning."""
+    """Say what the profile promises, before anything can go wrong; then check the deed as ``permit`` does."""
+    promise = f"profile {profile.value}, dry run: nothing will change" if dry_run else profiles.promise(profile)
+    console.say(f"{promise} · {target}")
+    permit(profile, deed, target, dry_run=dry_run)
+
+
+def permit(profile: profiles.Profile, deed: profiles.Deed, target: str, *, dry_run: bool) -> None:
+    """Refuse what the profile forbids: an error, and in a dry run, which only reads, a warning."""
     try:
         profiles.permit(profile, deed, target)
     except ConfigurationError as error:
         if not dry_run:
             raise
         console.warn(f"a real run would be refused: {error.message}; {error.hint}")
-    promise = f"profile {profile.value}, dry run: nothing will change" if dry_run else profiles.promise(profile)
-    console.say(f"{promise} · {target}")
 
 
-def find_source(settings: Settings) -> Path | None:
+def find_source(settings: Settings, *, checkout: Path = CHECKOUT) -> Path | None:
     """Return the source when there is one; only a given one must exist."""
+    found = locate_source(settings, checkout=checkout)
+    return found.path if found is not None else None
+
+
+def locate_source(settings: Settings, *, checkout: Path = CHECKOUT) -> Source | None:
+    """Return the source and how it was found, or None; only a given one must exist."""
     try:
-        return source.resolve_source(settings, paths.current_folder())
+        return source.locate_source(settings, paths.current_folder(), checkout=checkout)
     except MissingInputError:
         if settings.source is not None:
             raise
         return None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The commit that a task is about, and the checkout that is asked about it, where there is one."""
+
+    commit: str
+    checkout: Path | None
+
+
+def choose_subject(
+    settings: Settings,
+    flag: str | None,
+    found: Source | None,
+    *,
+    files: Sequence[Path] = (),
+    checkout: Path = CHECKOUT,
+) -> Subject:
+    """Choose the commit that a task writes about, and say where it comes from unless ``flag`` names it.
+
+    ``--commit``, else BUILDKITE_COMMIT, else HEAD of the checkout that the given ``files`` lie in, else HEAD of the
+    source. Raises UsageError when that would be a guess: the files lie in several checkouts, in another one than the
+    given source, or the source was only found beside this tool's ``checkout``.
+    """
+    path = found.path if found is not None else None
+    named = source.named_commit(settings, flag, path)
+    if named is not None:
+        commit, origin = named
+        if flag is None:
+            console.say(f"commit {commit} ({origin})")
+        return Subject(commit, path)
+    tops = {top: source.commit_of(top) for file in files if (top := _top_around(file, checkout)) is not None}
+    if found is not None and (found.where is Where.GIVEN or not tops):
+        tops.setdefault(found.path, source.commit_of(found.path))
+    if len(set(tops.values())) > 1:
+        heads = " and ".join(f"{commit[:12]} (HEAD of {top})" for top, commit in sorted(tops.items()))
+        raise UsageError(f"which commit is meant? {heads}", hint="pass --commit with the full hash")
+    if not tops:
+        raise UsageError("no commit is given", hint="pass --commit with the full hash")
+    top, commit = next(iter(tops.items()))
+    if found is not None and top == found.path and found.where is Where.SIBLING:
+        raise UsageError(
+            f"no commit is given, and HEAD of {top}, the folder beside this tool, would be a guess",
+            hint="pass --commit with the full hash, or --source DIR for the HEAD of that checkout",
+        )
+    console.say(f"commit {commit} (HEAD of {top})")
+    return Subject(commit, top)
+
+
+def commit_to_build(settings: Settings, flag: str | None, path: Path) -> str:
+    """Return the commit to build: ``--commit``, BUILDKITE_COMMIT or HEAD of the source; says so unless a flag does."""
+    named = source.named_commit(settings, flag, path)
+    commit, origin = named if named is not None else (source.commit_of(path), f"HEAD of {path}")
+    if flag is None:
+        console.say(f"commit {commit} ({origin})")
+    return commit
+
+
+def given_files(names: Sequence[str]) -> list[Path]:
+    """Return the files and folders that a person named, absolute."""
+    return [paths.absolute(paths.as_path(name, "--wheel or --dist")) for name in names]
+
+
+def _top_around(file: Path, checkout: Path) -> Path | None:
+    """Return the checkout that a file or folder lies in, unless that is this tool's own."""
+    folder = file if paths.is_folder(file) else file.parent
+    top = source.git_top(folder) if paths.is_folder(folder) else None
+    return None if top is None or top.resolve() == checkout.resolve() else top
 
 
 def commit_time(checkout: Path | None, commit: str, given: str | None) -> CommitTime | None:

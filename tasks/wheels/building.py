@@ -31,7 +31,7 @@ from tasks.support.errors import (
 )
 from tasks.support.redaction import redact
 from tasks.support.settings import CHECKOUT, inherited_environment
-from tasks.support.source import HOOK_VARIABLES, commit_of, commit_time, git, has_git, is_dirty
+from tasks.support.source import HOOK_VARIABLES, commit_of, commit_time, dirty_names, git, has_git
 from tasks.wheels.built_files import DEFAULT_DEVICE, DEVICES, TARGET_DEVICE, place, read_built
 from tasks.wheels.distribution import Facts
 from tasks.wheels.layout import check_commit
@@ -42,6 +42,7 @@ LOGS = CHECKOUT / ".omni-ci" / "logs"
 
 _ZIP_EPOCH = 315_532_800  # 1980-01-01: a zip archive cannot hold an earlier time
 _SHOWN_LINES = 20
+_SHOWN_NAMES = 5
 # They decide the version or point the build elsewhere, so a forgotten one would build something else.
 _UNSET = (
     *HOOK_VARIABLES,
@@ -83,10 +84,13 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class Survey:
-    """What the source is. ``head``, ``dirty`` and ``commit_time`` are git's; ``newest`` is a plain folder's."""
+    """What the source is. ``head``, ``dirty`` and ``commit_time`` are git's; ``newest`` is a plain folder's.
+
+    ``dirty`` names what differs from HEAD.
+    """
 
     head: str | None = None
-    dirty: bool = False
+    dirty: tuple[str, ...] = ()
     commit_time: datetime | None = None
     newest: int = 0
     cut_off: bool = False
@@ -147,8 +151,11 @@ class BuildResult:
         return {**self.plan.as_json(), "log": str(self.log), "seconds": round(self.seconds, 1), "files": files}
 
 
-def survey(source: Path, commit: str) -> Survey:
-    """Look at a source; changes nothing. Raises MissingInputError when git does not hold the commit."""
+def survey(source: Path, commit: str, dist: Path | None = None) -> Survey:
+    """Look at a source; changes nothing. Raises MissingInputError when git does not hold the commit.
+
+    What earlier builds left in ``dist`` does not make the source dirty, unless something in it is tracked.
+    """
     if not paths.is_folder(source):
         raise MissingInputError(f"the source is not a folder: {source}", hint="correct --source")
     if not any(paths.is_there(source / name) for name in ("pyproject.toml", "setup.py")):
@@ -157,7 +164,8 @@ def survey(source: Path, commit: str) -> Survey:
         return Survey(newest=newest_time(source))
     shallow = git(source, "rev-parse", "--is-shallow-repository").text.strip() == "true"
     cut_off = shallow and git(source, "describe", "--tags", "--abbrev=0", commit, or_no=True).code != 0
-    return Survey(commit_of(source), is_dirty(source), commit_time(source, commit), cut_off=cut_off)
+    dirty = tuple(dirty_names(source, output=dist))
+    return Survey(commit_of(source), dirty, commit_time(source, commit), cut_off=cut_off)
 
 
 def plan_build(request: BuildRequest, found: Survey) -> BuildPlan:
@@ -168,7 +176,7 @@ def plan_build(request: BuildRequest, found: Survey) -> BuildPlan:
         kind = CopyKind.WORKING_TREE if found.dirty else CopyKind.COMMIT
         epoch, epoch_from = int(found.commit_time.timestamp()), "that of the commit"
     if kind is CopyKind.WORKING_TREE:
-        _check_dirty(request, found.head)
+        _check_dirty(request, found)
     warnings = []
     if kind is CopyKind.WORKING_TREE:
         warnings.append("uncommitted changes are built in: do not publish the result")
@@ -186,10 +194,13 @@ def plan_build(request: BuildRequest, found: Survey) -> BuildPlan:
     )
 
 
-def _check_dirty(request: BuildRequest, head: str | None) -> None:
+def _check_dirty(request: BuildRequest, found: Survey) -> None:
+    head = found.head
     if not request.allow_dirty:
+        more = f" and {len(found.dirty) - _SHOWN_NAMES} more" if len(found.dirty) > _SHOWN_NAMES else ""
         raise DataError(
-            f"{request.source} has uncommitted changes or untracked files",
+            f"{request.source} has uncommitted changes or untracked files: "
+            f"{', '.join(found.dirty[:_SHOWN_NAMES])}{more}",
             hint="commit or remove them, or pass --allow-dirty to build them in (not for publishing)",
         )
     if request.commit != head:

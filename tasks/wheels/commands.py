@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 _STORE = "wheel store: file:///folder, a folder's path or s3://bucket/prefix"
 _PROFILE = "local, ci or production: what may be changed"
-_SOURCE = "checkout of the library"
-_COMMIT = "full commit hash; default: BUILDKITE_COMMIT, else HEAD of the source"
+_SOURCE = "checkout of the library; default: the one around this folder, else ../vllm-omni beside this tool"
+_COMMIT = "full commit hash; default: BUILDKITE_COMMIT, else HEAD of the source (of ../vllm-omni only with --source)"
+_COMMIT_OF_FILES = "full commit hash; default: BUILDKITE_COMMIT, else HEAD of the checkout that the files lie in"
 _DRY_RUN = "print the plan and stop"
 _JSON = "print the result as JSON on stdout"
 _CHANGING = {"store": _STORE, "profile": _PROFILE, "dry_run": _DRY_RUN, "json": _JSON}
@@ -43,19 +44,19 @@ def build(
 ) -> None:
     """Build the sdist and the wheel of the source, isolated."""
     from tasks.support import paths, settings
-    from tasks.support.source import choose_commit, resolve_source
-    from tasks.wheels import building, showing
+    from tasks.support.source import resolve_source
+    from tasks.wheels import begin, building, showing
 
     chosen = settings.load(source=source)
     checkout = resolve_source(chosen, paths.current_folder())
     request = building.BuildRequest(
         source=checkout,
         dist=paths.absolute(paths.as_path(dist, "--dist")) if dist is not None else checkout / "dist",
-        commit=choose_commit(chosen, commit, checkout),
+        commit=begin.commit_to_build(chosen, commit, checkout),
         device=device,
         allow_dirty=allow_dirty,
     )
-    plan = building.plan_build(request, building.survey(checkout, request.commit))
+    plan = building.plan_build(request, building.survey(checkout, request.commit, request.dist))
     showing.build_plan(plan)
     if dry_run:
         showing.dry_run([(what, str(plan.dist), why) for what, why in plan.actions], json=json)
@@ -65,7 +66,7 @@ def build(
 
 @task(
     help={
-        "commit": _COMMIT,
+        "commit": _COMMIT_OF_FILES,
         "dist": "folder whose wheels are uploaded; default: dist in the source",
         "wheel": "a wheel to upload; repeatable",
         "sdist": "upload the folder's sdist too",
@@ -91,19 +92,19 @@ def upload(
     """Upload one commit's wheels and draw the commit's view."""
     from tasks.support import console, settings
     from tasks.support.profiles import Deed
-    from tasks.support.source import choose_commit
     from tasks.wheels import begin, showing
     from tasks.wheels.distribution import read_facts
     from tasks.wheels.upload import check_labels, execute_upload, plan_upload
 
     chosen = settings.load(profile=profile, store=store, source=source)
-    checkout = begin.find_source(chosen)
-    sha = choose_commit(chosen, commit, checkout)
     index = begin.open_index(chosen, Deed.STAGE, dry_run=dry_run)
-    files = begin.choose_files(dist, wheel, checkout, sdist=sdist)
+    found = begin.locate_source(chosen)
+    given = [*(wheel or ()), *([dist] if dist is not None else ())]
+    about = begin.choose_subject(chosen, commit, found, files=begin.given_files(given))
+    files = begin.choose_files(dist, wheel, found.path if found else None, sdist=sdist)
     facts = [read_facts(file, chosen.wheels.variants) for file in files]
-    check_labels(sha, facts)
-    plan = plan_upload(index, sha, begin.commit_time(checkout, sha, commit_time), facts)
+    check_labels(about.commit, facts)
+    plan = plan_upload(index, about.commit, begin.commit_time(about.checkout, about.commit, commit_time), facts)
     showing.upload_plan(plan)
     if dry_run:
         showing.dry_run(plan.actions(), json=json)
@@ -134,18 +135,18 @@ def index(
     """Move a view of the index to a commit's wheels."""
     from tasks.support import console, settings
     from tasks.support.profiles import Deed
-    from tasks.support.source import choose_commit
     from tasks.wheels import begin, layout, showing
     from tasks.wheels.views import AUTO, execute_move, plan_move, views_wanted
 
     chosen = settings.load(profile=profile, store=store, source=source)
-    checkout = begin.find_source(chosen)
-    sha = choose_commit(chosen, commit, checkout)
-    opened = begin.open_index(chosen)
-    names = views_wanted(opened, view, sha, nightly=chosen.switch("NIGHTLY"))
-    begin.open_index(chosen, Deed.STAGE if all(map(layout.is_commit, names)) else Deed.MOVE, dry_run=dry_run)
-    ancestry = begin.ask_ancestry(checkout)
-    moves = [plan_move(opened, name, sha, ancestry) for name in names]
+    staged = view == AUTO or layout.is_commit(view)
+    opened = begin.open_index(chosen, Deed.STAGE if staged else Deed.MOVE, dry_run=dry_run)
+    about = begin.choose_subject(chosen, commit, begin.locate_source(chosen))
+    names = views_wanted(opened, view, about.commit, nightly=chosen.switch("NIGHTLY"))
+    if staged and not all(map(layout.is_commit, names)):
+        begin.permit(chosen.profile, Deed.MOVE, opened.store.url, dry_run=dry_run)
+    ancestry = begin.ask_ancestry(about.checkout)
+    moves = [plan_move(opened, name, about.commit, ancestry) for name in names]
     if view == AUTO and layout.NIGHTLY not in names:
         console.say("nightly was not asked for: NIGHTLY is not 1")
     if dry_run:
@@ -295,10 +296,10 @@ def yank(
     from tasks.wheels import begin, showing, yanking
 
     chosen = settings.load(profile=profile, store=store)
+    opened = begin.open_index(chosen, Deed.MOVE, dry_run=dry_run)
     request = yanking.request(
         project or chosen.wheels.project, version, commit=commit, files=tuple(file or ()), reason=reason, undo=undo
     )
-    opened = begin.open_index(chosen, Deed.MOVE, dry_run=dry_run)
     plan = yanking.plan_yank(opened, request)
     showing.yank_plan(plan)
     if dry_run:
@@ -324,9 +325,9 @@ def rollback(
     from tasks.wheels.rolling_back import execute_rollback, plan_rollback
 
     chosen = settings.load(profile=profile, store=store)
+    opened = begin.open_index(chosen, Deed.MOVE, dry_run=dry_run)
     number = None if to is None else arguments.parse_count(to, "--to", least=1)
     name = layout.check_moving_view(view)
-    opened = begin.open_index(chosen, Deed.MOVE, dry_run=dry_run)
     plan = plan_rollback(opened, name, number)
     showing.revisions(plan)
     if dry_run:
@@ -362,9 +363,9 @@ def adopt(
     from tasks.wheels import adopting, begin, layout, showing
 
     chosen = settings.load(profile=profile, store=store, source=source)
+    opened = begin.open_index(chosen, Deed.MOVE, dry_run=dry_run)
     checkout = begin.find_source(chosen)
     commits = [layout.check_commit(sha) for sha in commit or ()]
-    opened = begin.open_index(chosen, Deed.MOVE, dry_run=dry_run)
     plan = adopting.plan_adopt(opened, commits, sdists=sdist)
     if dry_run:
         showing.dry_run(plan.actions(), json=json)

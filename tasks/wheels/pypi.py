@@ -223,12 +223,12 @@ def run_command(
     json: bool,
 ) -> None:
     """Plan, show and execute ``invoke wheels.publish``."""
-    if version is None:
-        raise UsageError("--version is missing", hint="name the version to publish, for example --version 0.28.0")
-    wanted = parse_release(version)
     chosen = settings.load(profile=profile, store=store)
     service = find_service(chosen)
     begin.announce(chosen.profile, profiles.Deed.PUBLISH, service.name, dry_run=dry_run)
+    if version is None:
+        raise UsageError("--version is missing", hint="name the version to publish, for example --version 0.28.0")
+    wanted = parse_release(version)
     index = begin.open_index(chosen)
     if commit is not None:
         layout.check_commit(commit)

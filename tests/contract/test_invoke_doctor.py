@@ -23,7 +23,7 @@ def test_the_table_is_for_people(invoke: Invoke, tmp_path: Path) -> None:
     assert (said.code, said.out) == (0, "")
     rows = {line.split("  ")[0].strip() for line in said.err.splitlines()}
     assert {"python", "git", "source", "engine", "store", "registry logins", "PYPI_TOKEN"} <= rows
-    assert "for images (to come): start one, or set DOCKER_HOST" in said.err
+    assert "for images.*: start one, or set DOCKER_HOST" in said.err
     assert not (tmp_path / "store").exists()
 
 

@@ -38,7 +38,7 @@ def request(*, commit: str = COMMIT, device: str = "cuda", allow_dirty: bool = F
         (request(), Survey(OTHER, commit_time=TIME), CopyKind.COMMIT, int(TIME.timestamp())),
         (
             request(allow_dirty=True),
-            Survey(COMMIT, dirty=True, commit_time=TIME),
+            Survey(COMMIT, dirty=("a.py",), commit_time=TIME),
             CopyKind.WORKING_TREE,
             int(TIME.timestamp()),
         ),
@@ -58,20 +58,25 @@ def test_what_is_copied_and_which_time_it_gets(asked: BuildRequest, found: Surve
 
 
 def test_refuses_a_dirty_source_and_names_it() -> None:
-    with pytest.raises(DataError, match=r"/source has uncommitted") as caught:
-        plan_build(request(), Survey(COMMIT, dirty=True, commit_time=TIME))
+    with pytest.raises(DataError, match=r"/source has uncommitted .*: a.py, b.py$") as caught:
+        plan_build(request(), Survey(COMMIT, dirty=("a.py", "b.py"), commit_time=TIME))
     assert "--allow-dirty" in (caught.value.hint or "")
+
+
+def test_of_many_uncommitted_files_the_first_are_named() -> None:
+    with pytest.raises(DataError, match="files: n0, n1, n2, n3, n4 and 3 more$"):
+        plan_build(request(), Survey(COMMIT, dirty=tuple(f"n{number}" for number in range(8)), commit_time=TIME))
 
 
 def test_uncommitted_changes_belong_to_head_only() -> None:
     with pytest.raises(UsageError, match=OTHER):
-        plan_build(request(allow_dirty=True), Survey(OTHER, dirty=True, commit_time=TIME))
+        plan_build(request(allow_dirty=True), Survey(OTHER, dirty=("a.py",), commit_time=TIME))
 
 
 @pytest.mark.parametrize(
     ("found", "word"),
     [
-        (Survey(COMMIT, dirty=True, commit_time=TIME), "do not publish"),
+        (Survey(COMMIT, dirty=("a.py",), commit_time=TIME), "do not publish"),
         (Survey(COMMIT, commit_time=TIME, cut_off=True), "too shallow"),
     ],
 )
@@ -192,4 +197,35 @@ def test_a_clone_without_the_tag_before_its_commit_is_noticed(tmp_path: Path) ->
     with pytest.raises(MissingInputError, match=COMMIT):
         survey(source, COMMIT)
     (source / "untracked").touch()
-    assert (survey(source, head).head, survey(source, head).dirty) == (head, True)
+    assert (survey(source, head).head, survey(source, head).dirty) == (head, ("untracked",))
+
+
+@pytest.mark.parametrize("name", ["dist", "out/of the [way]", ":(top)odd"])
+def test_what_builds_left_in_their_dist_does_not_make_the_next_one_dirty(name: str, tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        identity = ("-c", "user.name=Tester", "-c", "user.email=tester@example.com")
+        return subprocess.run(
+            ["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+
+    dist = tmp_path / name
+    dist.mkdir(parents=True)
+    git("init", "--quiet")
+    (tmp_path / "pyproject.toml").touch()
+    git("add", "--all")
+    git("commit", "--quiet", "--message=first")
+    head = git("rev-parse", "HEAD").strip()
+    (dist / "x-1.0.tar.gz").touch()
+    assert survey(tmp_path, head, dist).dirty == ()
+    assert survey(tmp_path, head, tmp_path / "elsewhere").dirty != ()
+    assert survey(tmp_path, head, tmp_path).dirty != ()
+    (tmp_path / "new").touch()
+    assert survey(tmp_path, head, dist).dirty == ("new",)
+    (tmp_path / "new").unlink()
+    # What is tracked there is the source's own, and so is everything beside it.
+    git("add", "--all")
+    git("commit", "--quiet", "--message=second")
+    head = git("rev-parse", "HEAD").strip()
+    assert survey(tmp_path, head, dist).dirty == ()
+    (dist / "x-1.1.tar.gz").touch()
+    assert survey(tmp_path, head, dist).dirty != ()

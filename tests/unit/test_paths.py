@@ -121,7 +121,7 @@ def test_without_a_current_folder_what_needs_it_says_so_and_the_rest_works(tmp_p
         lambda: begin.find_source(load(source="relative", environment={})),
     ):
         assert outcome(call) == (66, "the current folder is gone")
-    assert begin.find_source(load(environment={})) is None
+    assert begin.find_source(load(environment={}), checkout=tmp_path / "tool") is None
     assert open_store(str(tmp_path)).url == tmp_path.as_uri()
     (found,) = (row for row in examine(load(environment={"PATH": os.environ["PATH"]})) if row.name == "source")
     assert (found.state.value, found.detail) == ("missing", "the current folder is gone")
