@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tasks.images import facts, tool_context
 from tasks.images.catalogue import Catalogue, Folder, load
 from tasks.images.engine import Endpoint
-from tasks.images.planning import BuildPlan, Facts, Request, SourceFacts, parse_args, plan_chain
+from tasks.images.indexing import Indexed, push_index
+from tasks.images.planning import BuildPlan, Facts, Request, SourceFacts, parse_args, plan_build, plan_chain
 from tasks.registry.references import RepositoryName
 from tasks.support import console, paths, profiles, settings
 from tasks.support.errors import ConfigurationError, MissingInputError
@@ -117,6 +118,15 @@ def make_plans(run: Run, requests: Sequence[Request], found: Facts) -> list[Buil
     """Return the plans of what is asked for and of what that is built from, each once, in the order to build them."""
     plans = {plan.tags: plan for asked in requests for plan in plan_chain(run.catalogue, asked, found)}
     return list(plans.values())
+
+
+def index(run: Run, asked: Request, found: Facts) -> Indexed | None:
+    """Put the index of an image's platforms, when it was pushed and has one; what it waits for is in the answer."""
+    image = run.catalogue.image(asked.image)
+    if not asked.push or not image.index:
+        return None
+    plans = [plan_build(run.catalogue, replace(asked, platform=str(platform)), found) for platform in image.platforms]
+    return push_index(plans, run.settings)
 
 
 def _needs_source(catalogue: Catalogue, name: str) -> bool:

@@ -66,7 +66,8 @@ def build(
         showing.dry_run(showing.build_actions(plans, last=name), json=json)
         return
     showing.build_plans(plans)
-    showing.built(building.build_all(plans, run.settings, run.catalogue, found.tool), json=json)
+    results = building.build_all(plans, run.settings, run.catalogue, found.tool)
+    showing.built(results, begin.index(run, request, found), json=json)
 
 
 @task(
@@ -130,7 +131,7 @@ def push(
     if dry_run:
         showing.dry_run([("push", tag, "asked for") for tag in plan.tags], json=json)
         return
-    showing.built([building.push_built(plan, run.settings)], json=json)
+    showing.built([building.push_built(plan, run.settings)], begin.index(run, request, found), json=json)
 
 
 @task(

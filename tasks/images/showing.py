@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tasks.images.building import Built
     from tasks.images.catalogue import Catalogue
     from tasks.images.disk import DiskPlan, DiskReport, Removal
+    from tasks.images.indexing import Indexed
     from tasks.images.linting import Finding
     from tasks.images.planning import BuildPlan
 
@@ -58,8 +59,8 @@ def build_plans(plans: Iterable[BuildPlan]) -> None:
         console.say(f"{plan.image} for {plan.platform} with {plan.engine.value}{target}: {', '.join(plan.tags)}")
 
 
-def built(results: Sequence[Built], *, json: bool) -> None:
-    """Show what became of each build."""
+def built(results: Sequence[Built], index: Indexed | None = None, *, json: bool) -> None:
+    """Show what became of each build, and of the index of all platforms where there is one."""
     rows = []
     for result in results:
         what = "there already" if result.reused else "pushed" if result.plan.push else "built"
@@ -71,8 +72,13 @@ def built(results: Sequence[Built], *, json: bool) -> None:
     for result in results:
         if result.digest:
             console.say(f"docker pull {result.plan.repository}@{result.digest}")
+    if index is not None:
+        tags = ", ".join(index.tags)
+        waits = f"waits for {', '.join(index.waits_for)}, of which nothing is pushed yet"
+        console.say(f"{tags}, index of {', '.join(index.platforms)}: {index.digest or waits}")
     if json:
-        console.emit_json({"images": [result.as_json() for result in results]})
+        indexes = [index.as_json()] if index is not None else []
+        console.emit_json({"images": [result.as_json() for result in results], "indexes": indexes})
 
 
 def disk_plan(plan: DiskPlan) -> None:

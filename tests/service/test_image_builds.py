@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ import pytest
 
 from tasks.images import building, catalogue, docker_config
 from tasks.images.catalogue import Engine
+from tasks.images.indexing import push_index
 from tasks.images.planning import BuildPlan, SecretFile
 from tasks.registry.documents import Platform
 from tasks.support.errors import (
@@ -94,10 +96,15 @@ class Workshop:
 
 
 @pytest.fixture
-def workshop(engine: DockerEngine, registry: Registry, tmp_path: Path) -> Iterator[Workshop]:
-    before = set(Path("/tmp").glob("omni-ci-*"))
-    yield Workshop(engine, registry, tmp_path)
-    assert set(Path("/tmp").glob("omni-ci-*")) <= before, "a folder with logins or results stayed"
+def workshop(
+    engine: DockerEngine, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Workshop]:
+    temporary, folder = tmp_path / "temporary", tmp_path / "work"
+    temporary.mkdir()
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    yield Workshop(engine, registry, folder)
+    assert list(temporary.iterdir()) == [], "a folder with logins or results stayed"
 
 
 COPY = "FROM scratch\nCOPY file /file\n"
@@ -227,6 +234,32 @@ def test_what_was_built_before_can_be_pushed_but_nothing_else(workshop: Workshop
     other = replace(wanted, labels={**plan.labels, "omni-ci.recipe": "1" * 12})
     with pytest.raises(MissingInputError, match="of another build"):
         building.push_built(other, workshop.settings)
+
+
+def test_the_index_is_made_by_whoever_pushes_the_last_platform(workshop: Workshop) -> None:
+    name = workshop.registry.new_name()
+    index = (f"{workshop.registry.address}/{name}:{COMMIT}",)
+    plans = [
+        workshop.plan(
+            COPY, name, f"{COMMIT}-{architecture}", push=True, index=index, platform=Platform("linux", architecture)
+        )
+        for architecture in ("amd64", "arm64")
+    ]
+    first = workshop.build(plans[1])
+    waiting = push_index(plans, workshop.settings)
+    assert (waiting.digest, waiting.waits_for) == (None, ("linux/amd64",))
+    assert workshop.registry.repository(name).head(COMMIT) is None
+    second = workshop.build(plans[0])
+    made = push_index(plans, workshop.settings)
+    assert made.digest == push_index(list(plans), workshop.settings).digest
+    listed = workshop.judged(index[0], "--raw")["manifests"]
+    assert [(one["platform"]["architecture"], one["digest"]) for one in listed] == [
+        ("amd64", second.digest),
+        ("arm64", first.digest),
+    ]
+    swapped = [replace(plans[0], tags=plans[1].tags), replace(plans[1], tags=plans[0].tags)]
+    with pytest.raises(DataError, match="is an image of linux/arm64, not of linux/amd64"):
+        push_index(swapped, workshop.settings)
 
 
 def test_a_tag_that_another_job_moved_is_found(workshop: Workshop) -> None:
