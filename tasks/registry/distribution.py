@@ -56,7 +56,7 @@ class DistributionRepository:
         what = self._named(reference)
         ask = Ask("HEAD", self._manifest_url(reference), f"cannot look at {what}", headers=_ACCEPT, follow=True)
         response = self.client.send(ask, self._pull)
-        response.close()
+        drain(response)
         if response.status_code == HTTPStatus.NOT_FOUND:
             return None
         if response.status_code != HTTPStatus.OK:
@@ -76,7 +76,7 @@ class DistributionRepository:
         ask = Ask("GET", self._manifest_url(reference), f"cannot read {what}", headers=_ACCEPT, follow=True)
         response, data = self.client.fetch(ask, self._pull, LARGEST)
         if response.status_code == HTTPStatus.NOT_FOUND:
-            response.close()
+            drain(response)
             return None
         if response.status_code != HTTPStatus.OK:
             raise self.client.refusal(ask.doing, response)
@@ -113,7 +113,7 @@ class DistributionRepository:
         """Say whether the repository holds a blob."""
         ask = Ask("HEAD", self._blob_url(digest), f"cannot look at {self._named(digest)}", follow=True)
         response = self.client.send(ask, self._pull)
-        response.close()
+        drain(response)
         if response.status_code not in {HTTPStatus.OK, HTTPStatus.NOT_FOUND}:
             raise self.client.refusal(ask.doing, response)
         return response.status_code == HTTPStatus.OK
@@ -145,7 +145,7 @@ class DistributionRepository:
         except CredentialsError:
             return False  # the credential may not be good for the source; sending the bytes will tell
         if response.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, *_CANNOT_MOUNT}:
-            response.close()
+            drain(response)
             return False
         if response.status_code == HTTPStatus.ACCEPTED:  # a session instead, for the bytes
             session = response.headers.get("Location")
@@ -184,7 +184,7 @@ class DistributionRepository:
         doing = f"cannot delete {self._named(check_digest(digest))}"
         response = self.client.send(Ask("DELETE", self._manifest_url(digest), doing), self._delete)
         if response.status_code == HTTPStatus.NOT_FOUND:
-            response.close()
+            drain(response)
             return False
         if response.status_code not in _STORED:
             raise self.client.refusal(doing, response)

@@ -162,6 +162,27 @@ def test_what_is_published_already_costs_heads_only(
     assert {one.method for proxy in proxies for one in proxy.seen} == {"HEAD"}
 
 
+def test_looks_share_a_connection(staged: str, registry: Registry) -> None:
+    repository = opened(registry, staged)
+    connects: list[str] = []
+    watching = [True]
+
+    def hook(event: str, _arguments: object) -> None:
+        if event == "socket.connect" and watching[0]:
+            connects.append(event)
+
+    sys.addaudithook(hook)
+    for _ in range(5):
+        for digest in (*MADE.blobs, f"sha256:{'0' * 64}"):
+            repository.has_blob(digest)
+        for reference in ("staged", MADE.top.digest, "not-there"):
+            repository.head(reference)
+            repository.manifest(reference)
+    repository.delete_manifest(f"sha256:{'0' * 64}")
+    watching[0] = False  # a hook cannot be taken away
+    assert len(connects) <= 1, "an answer whose body is not read costs its connection"
+
+
 def test_uploads_that_die_are_named_and_a_rerun_sends_only_what_is_missing(
     staged: str, proxies: tuple[Proxy, Proxy], other_registry: Registry, tmp_path: Path
 ) -> None:
