@@ -56,7 +56,7 @@ def reclaim(
     tags: Sequence[StoredTag],
     tell: Callable[[str], None],
 ) -> Reclaimed:
-    """Delete the plan's manifests, unless one of ``tags`` (all that there are now) or a rollback needs them.
+    """Delete the plan's manifests, unless one of ``tags`` (all that there are now) needs them.
 
     A refusal (403: another manifest refers to it) and a deletion that the registry only queues (500) are noted and
     go on; any other failure ends it, and is returned with what was done.
@@ -64,8 +64,8 @@ def reclaim(
     result = Reclaimed()
     try:
         going = {item.digest for item in plan.reclaims}
-        contents = read_contents(repository, digests_of(tags, plan.protected | going))
-        needed = {digest: "a rollback" for root in plan.protected for digest in (root, *contents.get(root, ()))}
+        contents = read_contents(repository, digests_of(tags, going))
+        needed: dict[str, str] = {}
         for tag in tags:
             if tag.digest is not None:
                 needed |= dict.fromkeys((tag.digest, *contents.get(tag.digest, ())), tag.name)

@@ -99,15 +99,11 @@ class Reclaim:
 
 @dataclass(frozen=True)
 class CleanupPlan:
-    """A choice for every tag, deletions first and oldest first, and what is reclaimed after them.
-
-    ``protected`` are the digests that the caller and the rule protect, tags or not.
-    """
+    """A choice for every tag, deletions first and oldest first, and what is reclaimed after them."""
 
     repository: str
     choices: tuple[Choice, ...]
     most_deletions: int
-    protected: frozenset[str] = frozenset()
     reclaims: tuple[Reclaim, ...] = ()
 
     @property
@@ -160,7 +156,7 @@ def plan_cleanup(
         for tag in sorted(kept, key=lambda tag: (place.get(tag.name, len(listed) + 1), tag.name))
     ]
     reclaims = _reclaims(deletions, needed, contents) if contents is not None else ()
-    return CleanupPlan(repository, (*deletions, *stays), rule.most_deletions, protected, reclaims)
+    return CleanupPlan(repository, (*deletions, *stays), rule.most_deletions, reclaims)
 
 
 def check_cap(plan: CleanupPlan) -> None:

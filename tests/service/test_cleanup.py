@@ -471,6 +471,16 @@ def test_nothing_is_planned_when_it_cannot_be_seen_what_is_needed(scene: Scene) 
     assert len(scene.tags) == 3
 
 
+def test_nothing_is_reclaimed_after_a_deletion_that_failed(scene: Scene) -> None:
+    scene.push_builds(4)
+    scene.hub.rule = times(9, lambda seen: seen.method == "DELETE", Reply(400), after=2)
+    report = Cleanup(scene, KEEP_1, reclaims=True).run()
+    assert report.deleted == numbers(3, 4)
+    assert (report.reclaimed, report.unreclaimed) == ((), ())
+    assert not scene.hub.of("DELETE", "/manifests/")
+    assert isinstance(report_error(report), ServiceRefusedError)
+
+
 def test_an_index_in_an_index_goes_from_the_outside(scene: Scene) -> None:
     inner = index(image(commit="inner", layers=()), attest=True)
     outer = index(replace(inner, platform=None), image("arm64", layers=()))
