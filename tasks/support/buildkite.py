@@ -64,8 +64,9 @@ def step_outcome(settings: Settings, step: str) -> str:
 
 
 def _agent(settings: Settings, *words: str, stdin: bytes | None = None) -> Captured:
-    if shutil.which(AGENT, path=settings.variable("PATH")) is None:
+    program = shutil.which(AGENT, path=settings.variable("PATH"))
+    if program is None:
         raise ConfigurationError(
             f"{AGENT} is not on PATH", hint="in a container, mount the agent (mount-buildkite-agent: true)"
         )
-    return capture((AGENT, *words), cwd=paths.current_folder(), stdin=stdin, timeout=_TIMEOUT, check=False)
+    return capture((program, *words), cwd=paths.current_folder(), stdin=stdin, timeout=_TIMEOUT, check=False)

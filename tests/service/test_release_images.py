@@ -233,6 +233,20 @@ def test_a_connection_that_breaks_at_a_tag_is_told_and_completed(
         assert world.entries(Channel.RELEASE)[0].finished
 
 
+def test_a_ledger_in_a_bucket_is_as_good_as_one_in_a_folder(s3_url: str, tmp_path: Path) -> None:
+    world = World.of_folders(tmp_path)
+    world.store = open_store(s3_url)
+    for number in (1, 2):
+        world.staged(number)
+        world.nightly(number)
+    entries = world.entries_count(Channel.NIGHTLY)
+    assert not world.nightly(2).wrote
+    assert world.entries_count(Channel.NIGHTLY) == entries == 4
+    world.rollback()
+    assert world.tags()["nightly"] == world.tags()[f"nightly-{commit(1)}"]
+    assert [entry.event for entry in world.entries()] == [Event.RESULT, Event.INTENT] * 3
+
+
 # The commands
 
 
