@@ -83,7 +83,8 @@ class ProjectState:
         return [self.files[key] for key in sorted(self.files) if key.startswith(folder)]
 
     def encode(self) -> bytes:
-        """Return the document's bytes: deterministic, one file a line."""
+        """Return the document's bytes: deterministic, one file a line. DataError when no revision can follow."""
+        _check_next(self.revision, f"project {self.project}")
         lines = [_row(self.files[key]) for key in sorted(self.files)] or [b""]
         lines[0] = b'{"files":{' + lines[0]
         rest = f'"format":{FORMAT},"project":{_text(self.project)},"revision":{self.revision}'
@@ -159,7 +160,9 @@ class ViewState:
         return replace(self, revisions=(*self.revisions, revision)[-limit:])
 
     def encode(self) -> bytes:
-        """Return the document's bytes: deterministic, one revision a line."""
+        """Return the document's bytes: deterministic, one revision a line. DataError when no revision can follow."""
+        for revision in self.revisions[-1:]:
+            _check_next(revision.number, f"view {self.view}")
         rows = {str(revision.number): asdict(revision) for revision in self.revisions}
         document = {"format": FORMAT, "view": self.view, "revisions": rows}
         text = json.dumps(document, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
@@ -238,7 +241,8 @@ def _list(keys: Any) -> list[Any]:
 
 
 def _decode(data: bytes, what: str, key: str, folder: str) -> Any:
-    document = json.loads(data)
+    # Strictly UTF-8: from bytes, json takes other encodings too, and halves of surrogate pairs.
+    document = json.loads(str(data, "utf-8"))
     form, name = document["format"], document[what]
     if type(form) is not int or form != FORMAT:
         raise ValueError(f"format {form!r} is not {FORMAT}: written by another version of this tool")
@@ -246,6 +250,11 @@ def _decode(data: bytes, what: str, key: str, folder: str) -> Any:
         raise ValueError(f"it is the state of {what} {name!r}")
     state_checks.check_texts(data, document)
     return document
+
+
+def _check_next(number: int, what: str) -> None:
+    if number >= state_checks.LARGEST - 1:
+        raise DataError(f"{what} has revision {number}, and none can follow", hint="somebody has changed its state")
 
 
 def _unreadable(key: str, error: Exception) -> DataError:

@@ -1,16 +1,22 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
+import packaging
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.support.errors import DataError
-from tasks.wheels import layout
+from tasks.wheels import layout, state_checks
 from tasks.wheels.state import FileRecord, ProjectState, Revision, ViewState
 
 # What could be taken for the document's own structure.
@@ -24,6 +30,10 @@ VARIANTS = st.sampled_from(["", "cu130", "rocm7.2", "cpu"])
 COMMIT = "c" * 40
 TIME = "2026-01-01T00:00:00.000000Z"
 PROJECT, VIEW = layout.project_state("a"), layout.view_state("nightly")
+
+
+def wheel(number: int) -> str:
+    return f"{number:040x}/a-1.0-py3-none-any.whl"
 
 
 def record(key: str, yanked: str | None, requires_python: str | None = None) -> FileRecord:
@@ -42,7 +52,7 @@ def record(key: str, yanked: str | None, requires_python: str | None = None) -> 
 
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=4))
 def test_a_projects_state_reads_back_as_it_was_written(texts: list[tuple[str, str]]) -> None:
-    files = {key: record(key, *pair) for number, pair in enumerate(texts) if (key := f"{number:040x}/a-1.0.whl")}
+    files = {key: record(key, *pair) for number, pair in enumerate(texts) if (key := wheel(number))}
     state = ProjectState("a", 3, files)
     assert ProjectState.decode(state.encode(), PROJECT) == state
     assert ProjectState.decode(state.encode(), PROJECT).encode() == state.encode()
@@ -59,7 +69,10 @@ def test_a_projects_state_is_plain_json_with_sorted_names(key: str, text: str, v
 
 @given(TEXT, st.dictionaries(NAMES, st.dictionaries(VARIANTS, st.integers(0, 9), max_size=3), max_size=3))
 def test_a_views_state_reads_back_as_it_was_written(note: str, counts: dict[str, dict[str, int]]) -> None:
-    files = {name: tuple(f"{COMMIT}/{name}-1+{label}.whl" for label in sorted(row)) for name, row in counts.items()}
+    files = {
+        name: tuple(f"{COMMIT}/{name.replace('-', '_')}-1+{label or 0}-py3-none-any.whl" for label in sorted(row))
+        for name, row in counts.items()
+    }
     revisions = tuple(
         Revision(number, COMMIT, TIME, "git", TIME, note, counts, files if number % 2 else None, number - 1)
         for number in (1, 2, 10)
@@ -69,14 +82,14 @@ def test_a_views_state_reads_back_as_it_was_written(note: str, counts: dict[str,
 
 
 def test_a_document_has_one_file_a_line() -> None:
-    keys = [f"{number:040x}/a-1.0.whl" for number in range(5)]
+    keys = [f"{number:040x}/a-1.0-py3-none-any.whl" for number in range(5)]
     lines = ProjectState("a", 1, {key: record(key, "},") for key in keys}).encode().decode().splitlines()
     assert [line for line in lines if sum(key in line for key in keys) > 1] == []
     assert sum(key in line for line in lines for key in keys) == len(keys)
 
 
 def test_the_order_in_which_files_came_does_not_show() -> None:
-    keys = [f"{number:040x}/a-1.0.whl" for number in range(5)]
+    keys = [f"{number:040x}/a-1.0-py3-none-any.whl" for number in range(5)]
     files = {key: record(key, None) for key in keys}
     backwards = {key: files[key] for key in reversed(keys)}
     assert ProjectState("a", 1, files).encode() == ProjectState("a", 1, backwards).encode()
@@ -93,11 +106,15 @@ def test_a_damaged_document_is_an_error_that_names_it(data: bytes) -> None:
 
 # One wrong thing in a right document
 
+REVISION_1 = Revision(1, COMMIT, TIME, "git", TIME, "upload", {"a": {"": 1}})
+
 
 def whole(key: str) -> Any:
     """Return a valid document with every kind of fact."""
     one = record(f"{COMMIT}/a-1.0-py3-none-any.whl", "broken", ">=3.8")
-    two = replace(record(f"{COMMIT}/a-1.0+cu130.whl", None), version="1!1.0rc1.post2.dev3+g1.cu130", variant="cu130")
+    two = replace(
+        record(f"{COMMIT}/a-1.0+cu130-py3-none-any.whl", None), version="1!1.0rc1.post2.dev3+g1.cu130", variant="cu130"
+    )
     files = {one.key: replace(one, metadata_sha256="a" * 64), two.key: two}
     keys = tuple(sorted(files))
     first = Revision(1, COMMIT, TIME, "git", TIME, "upload", {"a": {"": 1, "cu130": 1}}, {"a": keys})
@@ -200,7 +217,7 @@ REVISION = ("revisions", "1")
         (PROJECT, (*FILE, "variant"), ["", "<b>", "../x", "CU130", 1, [], {}]),
         (PROJECT, (*FILE, "yanked"), [1, [], {}, False, "\ud800"]),
         (PROJECT, (*FILE, "requires_python"), [1, [], {}, False, "\udfff"]),
-        (PROJECT, ("files", "a-1.0.whl"), [{}]),
+        (PROJECT, ("files", "a-1.0-py3-none-any.whl"), [{}]),
         (PROJECT, ("files",), [[], None, "x", {"a-1.0.whl": {}}, {FILE[1]: []}, {FILE[1]: None}]),
         (VIEW, ("view",), ["v1.0", "", None, []]),
         (VIEW, ("revisions",), [[], None, {"1": []}, {"1": {}}]),
@@ -210,7 +227,7 @@ REVISION = ("revisions", "1")
         (VIEW, (*REVISION, "moved"), ["", "now", None]),
         (VIEW, (*REVISION, "commit_time_from"), ["x", None, []]),
         (VIEW, (*REVISION, "note"), [[], None, 1, "\ud800"]),
-        (VIEW, (*REVISION, "restores"), ["1", -1, 1.0, []]),
+        (VIEW, (*REVISION, "restores"), ["1", -1, 1.0, [], 1, 2, 77]),
         (VIEW, (*REVISION, "counts"), [
             [], None, {"a": []}, {"a": {"": "1"}}, {"a": {"": -1}}, {"a": {"<b>": 1}}, {"A/": {}},
         ]),
@@ -224,6 +241,67 @@ def test_a_wrong_fact_is_refused_and_its_document_named(key: str, path: tuple[An
         document = changed(whole(key), path, value)
         with pytest.raises(DataError, match=key.replace(".", r"\.")):
             decode(key, document)
+
+
+@pytest.mark.parametrize(
+    "name", ["a.whl", "a-1.0.whl", "a-1.0-py3-none.whl", "a-1.0-1-py3-none-any-x.whl", "--.whl", "a"]
+)
+def test_a_key_that_is_no_wheels_is_refused(name: str) -> None:
+    document = whole(PROJECT)
+    document["files"][f"{COMMIT}/{name}"] = document["files"].pop(FILE[1])
+    with pytest.raises(DataError, match="not a key of a file"):
+        decode(PROJECT, document)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32", "surrogates"])
+def test_a_document_is_strictly_utf_8(encoding: str) -> None:
+    text = json.dumps(whole(PROJECT))
+    data = (
+        text.replace(">=3.8", ">=\ud800").encode("utf-8", "surrogatepass")
+        if encoding == "surrogates"
+        else text.encode(encoding)
+    )
+    with pytest.raises(DataError, match=r"cannot read the state _state/projects/a\.json"):
+        ProjectState.decode(data, PROJECT)
+
+
+def test_a_number_after_which_none_can_follow_is_never_written() -> None:
+    for number in (2**63 - 1, 2**63):
+        state: ProjectState | ViewState
+        for state in (ProjectState("a", number), ViewState("nightly", (replace(REVISION_1, number=number),))):
+            with pytest.raises(DataError, match="none can follow"):
+                state.encode()
+
+
+OTHER_PYTHONS = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+from tasks.wheels.state import ProjectState, ViewState
+for kind, file, key in zip((ProjectState, ViewState), sys.argv[3:5], sys.argv[5:7]):
+    data = open(file, "rb").read()
+    assert kind.decode(data, key).encode() == data
+"""
+
+
+def test_every_python_here_reads_the_same_state(tmp_path: Path) -> None:
+    """Python 3.11.2 has a regular expression engine with faults that later ones lack."""
+    root, libraries = Path(state_checks.__file__).parents[2], Path(packaging.__file__).parents[1]
+    found = {path for name in ("python3", "python3.11", "python3.12", "python3.13") if (path := shutil.which(name))}
+    found |= {str(path) for path in Path("/usr/bin").glob("python3*") if re.fullmatch(r"python3(\.\d+)?", path.name)}
+    versions = ["1.0.dev1", "1.0.post1", "1.0rc1", "1!1.0", "1.0+g1.rocm7.2", "1!1.0rc1.post2.dev3+g1.cu130", "0.28.0"]
+    files = {wheel(number): replace(record(wheel(number), None), version=v) for number, v in enumerate(versions)}
+    (tmp_path / "project").write_bytes(ProjectState("a", 3, files).encode())
+    (tmp_path / "view").write_bytes(ViewState("nightly", (REVISION_1, replace(REVISION_1, number=2))).encode())
+    names = (root, libraries, tmp_path / "project", tmp_path / "view", PROJECT, VIEW)
+    tried = 0
+    for python in {sys.executable, *found}:
+        if subprocess.run([python, "-c", "import sys; sys.exit(sys.version_info < (3, 11))"], check=False).returncode:
+            continue
+        argv = [python, "-I", "-c", OTHER_PYTHONS, *map(str, names)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{python}: {done.stderr}"
+        tried += 1
+    assert tried
 
 
 @pytest.mark.parametrize(("left", "right"), [(b"[", b"]"), (b'{"a":', b"}")])
