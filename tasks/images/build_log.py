@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import secrets
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 LOGS = CHECKOUT / ".omni-ci" / "logs"
 
+_PREFIX = "image-"
+_KEPT = 14 * 24 * 3600.0
 _LOOK = 0.2
 # `#7 [build 2/5] RUN make`: a step of the recipe. Pulling a base (`FROM`) and BuildKit's own work come before.
 _STEP = re.compile(r"^#\d+ \[(?:\S+ +)?\d+/\d+\] (?!FROM )", re.MULTILINE)
@@ -65,15 +69,18 @@ _EARLY: tuple[tuple[re.Pattern[str], type[OmniError], str, str], ...] = tuple(
 
 
 def new_log(logs: Path, plan: BuildPlan) -> Path:
-    """Return the name of a log that is not there: the one of before goes, and whoever still writes it keeps it."""
+    """Return the name of a log that nobody else writes; those of two weeks ago go."""
     tag = plan.tags[0].rpartition(":")[2]
-    log = logs / f"image-{plan.image}-{plan.platform.architecture}-{tag[:40]}.log"
+    name = f"{_PREFIX}{plan.image}-{plan.platform.architecture}-{tag[:40]}-{secrets.token_hex(3)}.log"
     try:
         logs.mkdir(parents=True, exist_ok=True)
-        log.unlink(missing_ok=True)
+        for old in logs.glob(f"{_PREFIX}*.log"):
+            with suppress(FileNotFoundError):  # another run removes the same ones
+                if time.time() - old.stat().st_mtime > _KEPT:
+                    old.unlink()
     except OSError as error:
-        raise ConfigurationError(f"cannot write the log {log}: {error.strerror}") from error
-    return log
+        raise ConfigurationError(f"cannot write a log in {logs}: {error.strerror}") from error
+    return logs / name
 
 
 @contextmanager

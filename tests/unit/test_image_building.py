@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tasks.images.build_log import failure
+from tasks.images.build_log import failure, new_log
 from tasks.images.building import docker_argv, registries_of
 from tasks.images.catalogue import Engine, GitContext
 from tasks.images.clients import Client
@@ -154,6 +155,20 @@ def test_a_step_that_fails_is_named_with_its_own_last_words() -> None:
         "]: exit", " did not complete successfully: exit"
     )
     assert failure("x", buildx, Path("/l")).message == message
+
+
+def test_two_builds_of_an_image_have_a_log_each_and_old_ones_go(tmp_path: Path) -> None:
+    old, other = tmp_path / "image-cuda-amd64-x-000000.log", tmp_path / "build-wheel.log"
+    for file in (old, other):
+        file.touch()
+        os.utime(file, (0, 0))
+    first, second = new_log(tmp_path, PLAN), new_log(tmp_path, PLAN)
+    assert first != second
+    assert not old.exists()
+    assert other.exists()
+    first.touch()
+    new_log(tmp_path, PLAN)
+    assert first.exists()
 
 
 def test_a_credential_in_the_builders_words_is_masked() -> None:
