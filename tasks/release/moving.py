@@ -99,6 +99,8 @@ def _begin(lease: Lease, ledger: Ledger, intent: Entry) -> None:
     try:
         ledger.add(intent)
     except (ServiceRefusedError, TemporaryError) as error:
+        with suppress(OmniError):
+            lease.end()
         raise ServiceRefusedError(
             f"the ledger cannot be written, so no tag was moved: {error.message}",
             hint="make the wheel store reachable (--store, OMNI_CI_STORE), then run this again",

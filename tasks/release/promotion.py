@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from tasks.registry.copying import CopyPlan, CopyReport, Limits, execute_copy
 from tasks.registry.interface import Repository
-from tasks.release.channels import Channel
 from tasks.release.ledger import Deed, Entry, Event
 from tasks.release.moving import Run, changes, complete_record, move_tags, now
 from tasks.release.promotion_plan import Parties, PublishPlan
+from tasks.support import console
 from tasks.support.errors import DataError
 from tasks.support.transfers import SILENT, Transfers
 
@@ -84,7 +84,7 @@ def _intent(plan: PublishPlan, run: Run, copied: CopyReport) -> Entry:
         sources=plan.sources,
         copied=copied.copied.size,
         mounted=copied.mounted.size,
-        untested=request.untested if request.channel is Channel.RELEASE else None,
+        untested=console.mask(request.untested) if request.untested is not None else None,
         moved_latest=request.move_latest,
         build=run.build,
         build_url=run.build_url,

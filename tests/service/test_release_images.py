@@ -23,7 +23,7 @@ from tasks.release.ledger import Event
 from tasks.support.errors import OmniError
 from tasks.support.store import open_store
 from tests.factory_image import Image, attested, image, layer, noise, store
-from tests.factory_release import World, commit, nightly, passed
+from tests.factory_release import World, commit, is_whole, nightly, passed
 from tests.registry_proxy import CutRequest, Flip, Proxy, Seen, limited, proxy_before, times
 from tests.registry_servers import Registry
 from tests.skopeo import skopeo
@@ -324,3 +324,41 @@ def test_the_commands_refuse_with_their_codes(world: World, proxy: Proxy, cli: C
     cli("release.rollback", "nightly", expect=66)
     assert {seen.method for seen in proxy.seen} <= {"GET", "HEAD"}
     assert world.public.tags() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [3, 12, 20, 26, 30, 34, 38])
+def test_a_command_killed_at_any_request_leaves_whole_tags_and_is_completed(
+    world: World, proxy: Proxy, cli: Cli, number: int
+) -> None:
+    for one in (1, 2):
+        world.staged(one)
+    words = ("release.publish", "nightly", "--commit", commit(2), "--commit-time", "2026-01-02T00:00:00Z")
+    world.nightly(1)
+    proxy.seen.clear()
+    running: list[subprocess.Popen[bytes]] = []
+
+    def rule(_seen: Seen) -> Any:
+        if len(proxy.seen) == number:
+            running[0].kill()
+            running[0].wait()
+        return None
+
+    proxy.rule = rule
+    argv = [sys.executable, "-m", "invoke", "-r", str(ROOT), *words]
+    running.append(subprocess.Popen(argv, env=cli.environment, cwd=ROOT, stderr=subprocess.DEVNULL))
+    assert running[0].wait() == -9
+    proxy.rule = lambda _seen: None
+    for tag in world.public.tags():
+        assert is_whole(world.public, digest(world, tag)), tag
+    there = {part.blob.digest for made in world.images[2].values() for part in made.contents}
+    there = {known for known in there if world.public.has_blob(known)}
+    proxy.seen.clear()
+    cli(*words)
+    committed = {seen.query.get("digest") for seen in proxy.seen if seen.is_upload and seen.method == "PUT"}
+    assert not committed & there
+    tags = {tag: digest(world, tag) for tag in world.public.tags()}
+    assert tags["nightly"] == tags[f"nightly-{commit(2)}"]
+    for end in ("x86_64", "aarch64"):
+        assert tags[f"nightly-{end}"] == world.images[2][f"{commit(2)}-{end}"].top.digest
+    assert world.entries()[0].finished
