@@ -53,9 +53,16 @@ class Wrapped:
         return self.inner.put(key, data, headers, expected=expected)
 
     def put_file(
-        self, key: str, path: Path, headers: Headers, *, expected: Expected, progress: Progress | None = None
+        self,
+        key: str,
+        path: Path,
+        headers: Headers,
+        *,
+        expected: Expected,
+        sha256: str | None = None,
+        progress: Progress | None = None,
     ) -> str:
-        return self.inner.put_file(key, path, headers, expected=expected, progress=progress)
+        return self.inner.put_file(key, path, headers, expected=expected, sha256=sha256, progress=progress)
 
     def delete(self, key: str) -> None:
         self.inner.delete(key)
@@ -90,10 +97,17 @@ class Counting(Wrapped):
         return super().put(key, data, headers, expected=expected)
 
     def put_file(
-        self, key: str, path: Path, headers: Headers, *, expected: Expected, progress: Progress | None = None
+        self,
+        key: str,
+        path: Path,
+        headers: Headers,
+        *,
+        expected: Expected,
+        sha256: str | None = None,
+        progress: Progress | None = None,
     ) -> str:
         self.log.append(("put", key))
-        return super().put_file(key, path, headers, expected=expected, progress=progress)
+        return super().put_file(key, path, headers, expected=expected, sha256=sha256, progress=progress)
 
     def delete(self, key: str) -> None:
         self.log.append(("delete", key))
@@ -131,10 +145,17 @@ class Meddling(Wrapped):
             return super().put(key, data, headers, expected=expected)
 
     def put_file(
-        self, key: str, path: Path, headers: Headers, *, expected: Expected, progress: Progress | None = None
+        self,
+        key: str,
+        path: Path,
+        headers: Headers,
+        *,
+        expected: Expected,
+        sha256: str | None = None,
+        progress: Progress | None = None,
     ) -> str:
         with self._hooks("put", key):
-            return super().put_file(key, path, headers, expected=expected, progress=progress)
+            return super().put_file(key, path, headers, expected=expected, sha256=sha256, progress=progress)
 
     def delete(self, key: str) -> None:
         with self._hooks("delete", key):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import stat
 import time
@@ -85,8 +86,42 @@ def write_all(opened: int, data: bytes) -> None:
         rest = rest[os.write(opened, rest) :]
 
 
-def copy_file(source: int, target: int, path: Path, progress: Progress | None) -> None:
-    """Copy one open file to another, sharing blocks where the file system can; DataError when it changes meanwhile."""
+class SentBytes:
+    """What was sent of a file, in its order, to be compared with the SHA-256 that the sender knows of it."""
+
+    def __init__(self, path: Path, sha256: str | None) -> None:
+        """Name the file; None, for a file that nobody hashed, compares nothing."""
+        self._path = path
+        self._sha256 = sha256
+        self._digest = hashlib.sha256()
+
+    def update(self, data: bytes) -> None:
+        """Take in the next bytes."""
+        if self._sha256 is not None:
+            self._digest.update(data)
+
+    def check(self) -> None:
+        """Raise DataError when the bytes are not those that were hashed before."""
+        if self._sha256 is not None and self._digest.hexdigest() != self._sha256:
+            raise DataError(
+                f"the file changed since it was read: {self._path} (sha256 {self._digest.hexdigest()}, "
+                f"before {self._sha256})",
+                hint="run this again when its writer is done",
+            )
+
+    def take(self, opened: int, start: int, end: int) -> None:
+        """Take in the bytes of an open file from ``start`` up to ``end``."""
+        if self._sha256 is not None:
+            for piece in pieces(opened, start, end):
+                self._digest.update(piece)
+
+
+def copy_file(source: int, target: int, path: Path, progress: Progress | None, sha256: str | None = None) -> None:
+    """Copy one open file to another, sharing blocks where the file system can; DataError when it changes meanwhile.
+
+    ``target`` must be readable when there is a ``sha256`` to compare with: what arrived there is hashed.
+    """
+    sent = SentBytes(path, sha256)
     before = os.fstat(source)
     if not stat.S_ISREG(before.st_mode):
         raise DataError(f"not a file: {path}")
@@ -95,12 +130,15 @@ def copy_file(source: int, target: int, path: Path, progress: Progress | None) -
         count = _copy_piece(source, target, done, min(COPY_PIECE, before.st_size - done))
         if count == 0:
             break
+        # Piece by piece, while it is still in memory.
+        sent.take(target, done, done + count)
         done += count
         if progress is not None:
             progress(count)
     after = os.fstat(source)
     if (done, after.st_size, after.st_mtime_ns) != (before.st_size, before.st_size, before.st_mtime_ns):
         raise DataError(f"the file changed while it was copied: {path}", hint="run this again when it is complete")
+    sent.check()
 
 
 def _copy_piece(source: int, target: int, offset: int, count: int) -> int:

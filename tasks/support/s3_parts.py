@@ -10,12 +10,13 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks.support.errors import DataError, MissingInputError, ServiceRefusedError
+from tasks.support.file_ops import SentBytes
 from tasks.support.store import Headers, Progress
 
 if TYPE_CHECKING:
@@ -28,12 +29,13 @@ _PARTS_MAX = 10_000
 
 @dataclass(frozen=True)
 class PartSource:
-    """Bytes that any thread may read at any offset."""
+    """Bytes that any thread may read at any offset, and that are hashed once, from the first to the last."""
 
     size: int
     read: Callable[[int, int], bytes]
     """Return at most the second number of bytes from the offset given first."""
     check_unchanged: Callable[[], None]
+    sent: SentBytes | None = None
 
     @staticmethod
     def of_bytes(data: bytes) -> PartSource:
@@ -41,16 +43,31 @@ class PartSource:
         return PartSource(len(data), lambda offset, count: data[offset : offset + count], lambda: None)
 
     def md5(self, start: int, end: int) -> bytes:
-        """Return the MD5 sum of a part: S3 refuses a body that differs from it, and makes entity tags from it."""
+        """Return the MD5 sum of a part: S3 refuses a body that differs from it, and makes entity tags from it.
+
+        To be called for the parts in their order: the whole is hashed by the way, so that what S3 accepts is exactly
+        what ``check_sent`` speaks of.
+        """
         digest = hashlib.md5(usedforsecurity=False)
         for offset in range(start, end, 1 << 20):
-            digest.update(self.read(offset, min(1 << 20, end - offset)))
+            data = self.read(offset, min(1 << 20, end - offset))
+            digest.update(data)
+            if self.sent is not None:
+                self.sent.update(data)
         return digest.digest()
+
+    def check_sent(self) -> None:
+        """Raise DataError when the bytes that were hashed are not those that the caller knows."""
+        if self.sent is not None:
+            self.sent.check()
 
 
 @contextlib.contextmanager
-def open_source(path: Path) -> Iterator[PartSource]:
-    """Open a file to upload from; DataError from ``check_unchanged`` when somebody wrote to it meanwhile."""
+def open_source(path: Path, sha256: str | None = None) -> Iterator[PartSource]:
+    """Open a file to upload from; DataError from ``check_unchanged`` when somebody wrote to it meanwhile.
+
+    ``sha256`` is what its bytes must have; None compares nothing.
+    """
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError as error:
@@ -69,7 +86,10 @@ def open_source(path: Path) -> Iterator[PartSource]:
                     f"the file changed while it was read: {path}", hint="run this again when it is complete"
                 )
 
-        yield PartSource(before.st_size, lambda offset, count: os.pread(opened, count, offset), check_unchanged)
+        def read(offset: int, count: int) -> bytes:
+            return os.pread(opened, count, offset)
+
+        yield PartSource(before.st_size, read, check_unchanged, SentBytes(path, sha256))
     finally:
         os.close(opened)
 
@@ -98,6 +118,7 @@ class PartsUpload:
         try:
             self._send_parts(upload_id, source, progress)
             source.check_unchanged()
+            source.check_sent()
             return self._client.complete_multipart_upload(
                 **self._object, UploadId=upload_id, MultipartUpload={"Parts": self._parts}, **condition
             )["ETag"]
@@ -118,14 +139,25 @@ class PartsUpload:
         starts = range(0, source.size, part_bytes)
         pool = ThreadPoolExecutor(self._parallel, thread_name_prefix="upload-part")
         sending: dict[Future[CompletedPartTypeDef], int] = {}
+
+        def gather(returned: set[Future[CompletedPartTypeDef]]) -> None:
+            for sent in returned:
+                count = sending.pop(sent)
+                self._parts.append(sent.result())
+                if progress is not None:
+                    progress(count)
+
         try:
             for number, start in enumerate(starts, start=1):
                 end = min(start + part_bytes, source.size)
-                sending[pool.submit(self._send_part, upload_id, number, source, start, end)] = end - start
-            for sent in as_completed(sending):
-                self._parts.append(sent.result())
-                if progress is not None:
-                    progress(sending[sent])
+                # Hashed here, one after the other and one part ahead, so that its bytes are still in memory when sent.
+                md5 = source.md5(start, end)
+                while len(sending) > self._parallel:
+                    gather(wait(sending, return_when=FIRST_COMPLETED).done)
+                section = Section(source, start, end, self._stop)
+                sending[pool.submit(self._send_part, upload_id, number, section, md5)] = end - start
+            while sending:
+                gather(wait(sending, return_when=FIRST_COMPLETED).done)
         except BaseException:
             self._stop.set()
             raise
@@ -133,11 +165,13 @@ class PartsUpload:
             pool.shutdown(wait=True, cancel_futures=True)
         self._parts.sort(key=lambda part: part["PartNumber"])
 
-    def _send_part(self, upload_id: str, number: int, source: PartSource, start: int, end: int) -> CompletedPartTypeDef:
-        section: Any = Section(source, start, end, self._stop)
-        md5 = base64.b64encode(source.md5(start, end)).decode()
+    def _send_part(self, upload_id: str, number: int, section: Any, md5: bytes) -> CompletedPartTypeDef:
         tag = self._client.upload_part(
-            **self._object, UploadId=upload_id, PartNumber=number, Body=section, ContentMD5=md5
+            **self._object,
+            UploadId=upload_id,
+            PartNumber=number,
+            Body=section,
+            ContentMD5=base64.b64encode(md5).decode(),
         )["ETag"]
         return {"PartNumber": number, "ETag": tag}
 

@@ -98,9 +98,20 @@ class ObjectStore(Protocol):
         """Write a small object and return its entity tag; ConditionFailedError when the condition does not hold."""
 
     def put_file(
-        self, key: str, path: Path, headers: Headers, *, expected: Expected, progress: Progress | None = None
+        self,
+        key: str,
+        path: Path,
+        headers: Headers,
+        *,
+        expected: Expected,
+        sha256: str | None = None,
+        progress: Progress | None = None,
     ) -> str:
-        """Write a file's bytes, in parts when it is large, and return the entity tag; nothing is left on failure."""
+        """Write a file's bytes, in parts when it is large, and return the entity tag; nothing is left on failure.
+
+        With ``sha256``, lower-case hex, bytes of another digest are a DataError naming the file: whatever became of
+        the file since that was taken, the object is as it was.
+        """
 
     def delete(self, key: str) -> None:
         """Delete an object; a missing one is no error."""

@@ -118,6 +118,7 @@ class FileStore:
         headers: Headers,  # noqa: ARG002 - a folder keeps none
         *,
         expected: Expected,
+        sha256: str | None = None,
         progress: Progress | None = None,
     ) -> str:
         """Copy a file into the store and return its entity tag; blocks are shared where the file system can."""
@@ -130,7 +131,7 @@ class FileStore:
         try:
             with self._new_file(target) as new:
                 with explained(f"cannot write {target}"):
-                    copy_file(source, new.fd, path, progress)
+                    copy_file(source, new.fd, path, progress, sha256)
                 return self._commit(new, key, target, expected)
         finally:
             os.close(source)

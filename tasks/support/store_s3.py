@@ -129,10 +129,17 @@ class S3Store:
         return self._put_whole(key, PartSource.of_bytes(data), headers, expected)
 
     def put_file(
-        self, key: str, path: Path, headers: Headers, *, expected: Expected, progress: Progress | None = None
+        self,
+        key: str,
+        path: Path,
+        headers: Headers,
+        *,
+        expected: Expected,
+        sha256: str | None = None,
+        progress: Progress | None = None,
     ) -> str:
         """Write a file's bytes, in parts when it is large, and return the entity tag; no part is left on failure."""
-        with open_source(path) as source:
+        with open_source(path, sha256) as source:
             if source.size > self._limits.single_bytes:
                 return self._put_parts(key, source, headers, expected, progress)
             etag = self._put_whole(key, source, headers, expected)
@@ -279,6 +286,7 @@ class S3Store:
             body: Any = Section(source, 0, source.size)
             md5 = source.md5(0, source.size)
             source.check_unchanged()
+            source.check_sent()
             try:
                 return self._client().put_object(
                     Bucket=self.bucket,

@@ -232,7 +232,9 @@ def _put_file(index: Index, progress: Progress | None, file: FilePlan) -> list[s
     cut = old is not None and old.size != file.facts.size
     expected = old.etag if old is not None and cut else ABSENT
     try:
-        index.store.put_file(file.key, file.facts.path, headers, expected=expected, progress=progress)
+        index.store.put_file(
+            file.key, file.facts.path, headers, expected=expected, sha256=file.facts.sha256, progress=progress
+        )
         put.append(file.key)
     except ConditionFailedError:
         # Left by an upload that was stopped before it could record the file, or by one that runs now.

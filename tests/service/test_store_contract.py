@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -251,6 +252,54 @@ def test_a_file_is_written_whole_with_progress(store_any: ObjectStore, tmp_path:
     assert (found.size, found.etag) == (size, etag)
     path.write_bytes(b"the store has a copy of its own")
     assert store_any.head("d/k") == found
+
+
+def _another_file(path: Path, other: bytes) -> None:
+    path.with_name("other").write_bytes(other)
+    path.with_name("other").replace(path)
+
+
+def _in_place(path: Path, other: bytes) -> None:
+    path.write_bytes(other)
+
+
+def _in_place_with_its_old_times(path: Path, other: bytes) -> None:
+    found = path.stat()
+    path.write_bytes(other)
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def _a_link_to_another(path: Path, other: bytes) -> None:
+    path.with_name("other").write_bytes(other)
+    path.unlink()
+    path.symlink_to(path.with_name("other"))
+
+
+WAYS = [_another_file, _in_place, _in_place_with_its_old_times, _a_link_to_another]
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("size", [1, LARGE - 1, LARGE])
+@pytest.mark.parametrize("change", WAYS)
+def test_a_file_that_is_no_longer_what_was_hashed_is_refused(
+    store_any: ObjectStore, tmp_path: Path, change: Callable[[Path, bytes], None], size: int, there: bool
+) -> None:
+    path = tmp_path / "source"
+    data = b"a" * size
+    sha256 = hashlib.sha256(data).hexdigest()
+    path.write_bytes(data)
+    old = store_any.put("d/k", b"old", PAGE, expected=ABSENT) if there else ABSENT
+    before = store_any.get("d/k")
+    # Where a hash tells it and nothing else would: the same size, and the last byte only.
+    change(path, data[:-1] + b"b")
+    with pytest.raises(DataError, match=str(path)) as caught:
+        store_any.put_file("d/k", path, WHEEL, expected=old, sha256=sha256)
+    assert sha256 in caught.value.message
+    assert store_any.get("d/k") == before
+    assert uploads_left(store_any.url) == []
+    change(path, data)
+    store_any.put_file("d/k", path, WHEEL, expected=old, sha256=sha256)
+    assert content(store_any, "d/k") == data
 
 
 def test_a_file_that_cannot_be_read_is_told(store_any: ObjectStore, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -95,6 +96,27 @@ def test_other_bytes_that_a_killed_upload_left_unrecorded_are_refused(index: Ind
     with pytest.raises(DataError, match="other bytes"):
         execute_upload(index, planned(index, make_wheel(tmp_path)))
     assert index.project("sample").state == ProjectState("sample")
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_wheel_that_is_replaced_after_it_was_read_is_not_published(index: Index, tmp_path: Path, lost: bool) -> None:
+    first = make_wheel(tmp_path, files={"sample/x": b"0"})
+    if lost:
+        execute_upload(index, planned(index, first))
+        index.store.delete(f"{commit(1)}/{first.name}")
+    before = tree(index.store)
+    plan = planned(index, make_wheel(tmp_path, version="1.1"), first)
+    data = first.read_bytes()
+    first.with_name("other").write_bytes(data.replace(b"sample/x", b"sample/y"))
+    first.with_name("other").replace(first)
+    with pytest.raises(DataError, match=re.escape(str(first))):
+        execute_upload(index, plan)
+    after = tree(index.store)
+    assert {key: after[key] for key in before} == before
+    assert f"{commit(1)}/{first.name}" not in after
+    first.write_bytes(data)
+    execute_upload(index, plan)
+    assert broken(index.store) == []
 
 
 def test_a_wheel_that_a_killed_upload_left_unrecorded_is_taken(index: Index, tmp_path: Path) -> None:
