@@ -153,7 +153,7 @@ def status(
     profile: str | None = None,
     json: bool = False,
 ) -> None:
-    """Show what the channels' tags point at, since when and from what, and what the ledger does not know."""
+    """Show what the channels' tags point at, and where the ledger says otherwise."""
     from tasks.release import begin, showing
     from tasks.release.channels import Channel
     from tasks.release.status import channel_status
@@ -227,7 +227,7 @@ def cleanup(
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Delete old nightlies of the public repository, never what a rollback may need."""
+    """Delete old public nightlies, never what a rollback may need."""
     from tasks.release import begin, showing
     from tasks.release import cleanup as cleaning
     from tasks.support import settings
