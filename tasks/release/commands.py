@@ -153,7 +153,7 @@ def status(
     profile: str | None = None,
     json: bool = False,
 ) -> None:
-    """Show what the channels' tags point at, and where the ledger says otherwise."""
+    """Show what public tags point at, and where the ledger disagrees."""
     from tasks.release import begin, showing
     from tasks.release.channels import Channel
     from tasks.release.status import channel_status
