@@ -18,7 +18,15 @@ from tasks.wheels.drawing import Drawn, draw_store, draw_view
 from tasks.wheels.index import Index, timestamp
 from tasks.wheels.ranged import RangedReader
 from tasks.wheels.state import TimeSource
-from tasks.wheels.upload import CommitTime, check_variants, make_record, put_metadata, record_files, show_commit
+from tasks.wheels.upload import (
+    CommitTime,
+    check_variants,
+    make_record,
+    put_metadata,
+    record_files,
+    refuse_twins_of,
+    show_commit,
+)
 
 PARALLEL = 4
 # What is hashed is recorded at the latest after so many bytes, so that a kill costs little.
@@ -202,7 +210,9 @@ def _take(index: Index, time: CommitTime, batch: Sequence[_Read], taken: _Taken)
             continue
         fellows = accepted.setdefault(facts.project, [])
         state = index.project(facts.project).state
+        names = [known.filename for _, known in fellows]
         try:
+            refuse_twins_of(state, _commit(stored), [*names, facts.filename])
             check_variants(index, state, _commit(stored), [*(known for _, known in fellows), facts])
         except DataError as error:
             taken.refused.append((stored.key, error.message))

@@ -19,6 +19,7 @@ from tasks.wheels.distribution import DistributionFacts, Facts
 from tasks.wheels.drawing import Drawn, draw_store, draw_view
 from tasks.wheels.index import Index, now
 from tasks.wheels.state import FileRecord, ProjectState, Revision, TimeSource, ViewState, count_variants
+from tasks.wheels.twins import refuse_twins
 
 PARALLEL = 6
 
@@ -95,8 +96,8 @@ def plan_upload(index: Index, commit: str, time: CommitTime | None, facts: Seque
     """Compare the files with the state and plan the upload; nothing is written.
 
     ``time`` None means the time of the upload itself. A recorded file whose object is gone or cut, by the listing
-    of the commit's folder, is put again. Raises DataError when a published file has other bytes, when two given files
-    have one name, or when a project's name collides with a folder of the index.
+    of the commit's folder, is put again. Raises DataError when a published file has other bytes, when two files have
+    one name or are one distribution in two spellings, or when a project's name collides with a folder of the index.
     """
     layout.check_commit(commit)
     if not facts:
@@ -107,6 +108,7 @@ def plan_upload(index: Index, commit: str, time: CommitTime | None, facts: Seque
         layout.check_project_name(project, index.rules.variants)
         state = index.project(project).state
         files += [_plan_file(state, commit, fact) for fact in facts if fact.project == project]
+        refuse_twins_of(state, commit, [fact.filename for fact in facts if fact.project == project])
         check_variants(index, state, commit, [plan.facts for plan in files if plan.facts.project == project])
     warnings = tuple(warning for fact in facts for warning in fact.warnings)
     return UploadPlan(commit, time or _first_time(index, commit), _find_lost(index, commit, files), warnings)
@@ -171,6 +173,12 @@ def _other_bytes(key: str, published: str, fact: Facts) -> DataError:
         f"{key} is already published with other bytes: sha256 {published}, {fact.path} has {fact.sha256}",
         hint="a published file never changes; build from another commit, or give the build another version",
     )
+
+
+def refuse_twins_of(state: ProjectState, commit: str, filenames: Iterable[str]) -> None:
+    """Raise DataError when the commit would hold one distribution of the project in two spellings."""
+    there = [record.filename for record in state.of_commit(commit)]
+    refuse_twins(commit, [name for name in dict.fromkeys(filenames) if name not in there], there)
 
 
 def check_variants(index: Index, state: ProjectState, commit: str, facts: Sequence[DistributionFacts]) -> None:
@@ -280,6 +288,8 @@ def record_files(index: Index, project: str, records: Iterable[FileRecord]) -> P
                 fresh[key] = record
             elif known.sha256 != record.sha256:
                 raise DataError(f"{key} was published with other bytes meanwhile: sha256 {known.sha256}")
+        for commit in {record.commit for record in fresh.values()}:
+            refuse_twins_of(state, commit, [record.filename for record in fresh.values() if record.commit == commit])
         return state.with_files(fresh) if fresh else state
 
     return index.change_project(project, change)

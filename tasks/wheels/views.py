@@ -15,6 +15,7 @@ from tasks.wheels import layout
 from tasks.wheels.drawing import Drawn, draw_store, draw_view
 from tasks.wheels.index import Index, now
 from tasks.wheels.state import FileRecord, Revision, ViewState, count_variants
+from tasks.wheels.twins import twins_of
 from tasks.wheels.upload import CommitTime, best_time, show_commit
 
 AUTO = "auto"
@@ -130,7 +131,7 @@ def plan_move(index: Index, view: str, commit: str, ancestry: AskAncestry = unkn
     candidate = _candidate(index, view, commit)
     state = index.view(view).state
     _refuse_other_bytes(index, candidate, state.current)
-    outcome, reason = judge(state, candidate, ancestry)
+    outcome, reason = judge(index, state, candidate, ancestry)
     return Move(candidate, outcome, reason)
 
 
@@ -181,12 +182,12 @@ def _require_default(files: Mapping[str, Sequence[FileRecord]], view: str) -> No
             )
 
 
-def judge(state: ViewState, candidate: Candidate, ancestry: AskAncestry) -> tuple[Outcome, str]:
+def judge(index: Index, state: ViewState, candidate: Candidate, ancestry: AskAncestry) -> tuple[Outcome, str]:
     """Decide what a move to ``candidate`` comes to, given what the view holds now."""
     current = state.current
     if current is None:
         return Outcome.MOVE, "first publish"
-    new_files = _merged(current, candidate)
+    new_files = _merged(index, current, candidate)
     if current.commit == candidate.commit or candidate.view != layout.NIGHTLY:
         if _same_files(current, candidate, new_files):
             return Outcome.SAME, "same files"
@@ -226,15 +227,15 @@ def _nightly_order(current: Revision, candidate: Candidate, ancestry: AskAncestr
     return Outcome.KEPT, f"{current.commit} of {current.commit_time} is newer than {candidate.time.moment}"
 
 
-def _merged(current: Revision | None, candidate: Candidate) -> dict[str, tuple[str, ...]]:
-    keys = {project: tuple(record.key for record in records) for project, records in candidate.files.items()}
+def _merged(index: Index, current: Revision | None, candidate: Candidate) -> dict[str, tuple[str, ...]]:
     if current is None or not layout.is_release(candidate.view):
-        return keys
-    merged = {project: list(known) for project, known in (current.files or {}).items()}
-    for project, new in keys.items():
-        there = {key.rpartition("/")[2] for key in merged.get(project, [])}
-        merged.setdefault(project, []).extend(key for key in new if key.rpartition("/")[2] not in there)
-    return {project: tuple(sorted(known)) for project, known in sorted(merged.items())}
+        return {project: tuple(record.key for record in records) for project, records in candidate.files.items()}
+    merged = {project: set(known) for project, known in (current.files or {}).items()}
+    for project, new in candidate.files.items():
+        held = records_of_keys(index, project, (current.files or {}).get(project, ()))
+        # What another commit built before is there with these bytes, or it would have been refused.
+        merged.setdefault(project, set()).update(record.key for record in new if not any(twins_of(record, held)))
+    return {project: tuple(sorted(known)) for project, known in sorted(merged.items()) if known}
 
 
 def _same_files(current: Revision, candidate: Candidate, files: Mapping[str, Sequence[str]]) -> bool:
@@ -269,7 +270,7 @@ def _change(index: Index, candidate: Candidate, ancestry: AskAncestry) -> tuple[
 
     def change(state: ViewState) -> ViewState:
         _refuse_other_bytes(index, candidate, state.current)
-        verdict.append(judge(state, candidate, ancestry))
+        verdict.append(judge(index, state, candidate, ancestry))
         if verdict[-1][0] is not Outcome.MOVE:
             return state
         revision = _revision(index, state, candidate)
@@ -307,7 +308,7 @@ def confirm(index: Index, moved: ViewState) -> None:
 
 def _revision(index: Index, state: ViewState, candidate: Candidate) -> Revision:
     current = state.current
-    files = _merged(current, candidate)
+    files = _merged(index, current, candidate)
     records = {project: records_of_keys(index, project, keys) for project, keys in files.items()}
     return Revision(
         number=(current.number if current else 0) + 1,
@@ -333,16 +334,18 @@ def records_of_keys(index: Index, project: str, keys: Iterable[str]) -> list[Fil
 
 
 def _refuse_other_bytes(index: Index, candidate: Candidate, current: Revision | None) -> None:
-    """Refuse a release whose file of the same name, from another commit, has other bytes."""
+    """Refuse a release that holds the same distribution, however it is spelled, from another commit in other bytes."""
     if current is None or not layout.is_release(candidate.view):
         return
     for project, new in candidate.files.items():
         held = records_of_keys(index, project, (current.files or {}).get(project, ()))
-        there = {record.filename: record for record in held}
         for record in new:
-            other = there.get(record.filename, record)
-            if other.sha256 != record.sha256:
+            others = list(twins_of(record, held))
+            if others and record.sha256 not in {other.sha256 for other in others}:
+                other = others[0]
+                than = f" than {record.filename}" if record.filename != other.filename else ""
                 raise DataError(
-                    f"{candidate.view} already holds {record.filename} from commit {other.commit} with other bytes",
+                    f"{candidate.view} already holds {other.filename} from commit {other.commit} "
+                    f"with other bytes{than}",
                     hint=f"{record.commit} built that version again; a release never changes: give it a new version",
                 )

@@ -50,6 +50,16 @@ def test_a_foreign_bucket_becomes_an_index(index: Index) -> None:
     assert held(index, "nightly") == [f"{commit(2)}/sample-0.2-py3-none-any.whl"]
 
 
+def test_the_second_spelling_of_a_distribution_is_not_adopted(index: Index) -> None:
+    put_foreign(index.store, 1, ("sample", "1.0"), ("sample", "1.0.0"), ("sample", "1.1"))
+    report = adopt(index)
+    assert [key.partition("/")[2] for key in report.adopted] == [f"sample-1.{n}-py3-none-any.whl" for n in ("0", "1")]
+    (key, reason), *_ = report.refused
+    assert key.endswith("sample-1.0.0-py3-none-any.whl")
+    assert "two spellings" in reason
+    assert broken(index.store) == []
+
+
 def test_an_adopted_file_is_what_an_uploaded_one_is(index: Index, tmp_path: Path) -> None:
     uploaded = index_of(open_store(str(tmp_path / "other")))
     time = CommitTime("2026-01-01T00:00:00.000000Z", TimeSource.GIT)

@@ -4,6 +4,7 @@ import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,6 +126,42 @@ def test_a_wheel_that_a_killed_upload_left_unrecorded_is_taken(index: Index, tmp
     execute_upload(index, planned(index, wheel))
     assert broken(index.store) == []
     assert held(index, commit(1)) == [f"{commit(1)}/{wheel.name}"]
+
+
+SPELLINGS = [
+    {"version": "1.0.0"}, {"version": "1.0", "filename": "Sample-1.0-py3-none-any.whl"},
+    {"version": "1.0", "filename": "sample-1.0-PY3-none-any.whl"}, {"version": "v1.0"}, {"version": "01.0"},
+    {"version": "1.0", "filename": "sample-1.0-py3-None-Any.whl", "files": {"sample/more.py": b""}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("later", [False, True])
+def test_one_commit_has_one_spelling_of_a_distribution(
+    index: Index, tmp_path: Path, spelling: dict[str, Any], later: bool
+) -> None:
+    first, second = make_wheel(tmp_path / "a"), make_wheel(tmp_path / "b", **spelling)
+    meanwhile = planned(index, second)
+    if later:
+        execute_upload(index, planned(index, first))
+    with pytest.raises(DataError, match="two spellings") as caught:
+        planned(index, second) if later else planned(index, first, second)
+    assert first.name in caught.value.message
+    assert second.name in caught.value.message
+    if later:
+        with pytest.raises(DataError, match="two spellings"):
+            execute_upload(index, meanwhile)
+        assert held(index, commit(1)) == [f"{commit(1)}/{first.name}"]
+        assert planned(index, first).missing == ()
+    assert planned(index, second, number=2).missing
+
+
+def test_build_tags_tags_and_kinds_tell_files_apart(index: Index, tmp_path: Path) -> None:
+    made = [make_wheel(tmp_path), make_wheel(tmp_path, build="1"), make_wheel(tmp_path, build="2")]
+    made += [make_wheel(tmp_path, tag="py2-none-any"), make_wheel(tmp_path, version="1.0+cu130"), make_sdist(tmp_path)]
+    execute_upload(index, planned(index, *made))
+    assert held(index, commit(1)) == sorted(f"{commit(1)}/{path.name}" for path in made)
+    assert broken(index.store) == []
 
 
 def test_two_files_of_one_name_with_other_bytes_are_refused(index: Index, tmp_path: Path) -> None:

@@ -459,7 +459,7 @@ def test_a_release_has_one_view_however_it_is_asked_for(index: Index, version: s
         for name in views.views_wanted(index, request, commit(1), nightly=False):
             move(index, name, 1)
     assert [name for name in index.view_names() if not layout.is_commit(name)] == [f"v{version}"]
-    upload(index, 2, ("sample", "0.8.0+cu132"), ("other", "0.8"))
+    upload(index, 2, ("sample", "0.8.0+cu132"), ("another", "0.8"))
     for request in spellings:
         for name in views.views_wanted(index, request, commit(2), nightly=False):
             move(index, name, 2)
