@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tasks.images import catalogue
-from tasks.registry.cleaning import CleanupReport, execute_cleanup, report_error, survey_and_plan
+from tasks.registry.cleaning import PAUSE, CleanupReport, execute_cleanup, report_error, survey_and_plan
 from tasks.registry.interface import Repository
 from tasks.registry.retention import CleanupPlan, RetentionRule
-from tasks.registry.tag_keepers import TagKeeper, open_keeper
+from tasks.registry.tag_keepers import LayoutKeeper, TagKeeper, open_keeper
 from tasks.release.promotion_plan import Parties
 from tasks.release.status import protected_digests, push_times
 from tasks.support import console
@@ -53,5 +53,7 @@ def plan_cleanup(settings: Settings, parties: Parties, rule: RetentionRule, *, r
 
 def run_cleanup(cleanup: Cleanup) -> tuple[CleanupReport, OmniError | None]:
     """Delete as planned; the error is what it ended with, and says how far it came."""
-    report = execute_cleanup(cleanup.keeper, cleanup.plan, repository=cleanup.repository, tell=console.say)
+    local = isinstance(cleanup.keeper, LayoutKeeper)  # only an account API has a rate that it allows
+    pause = 0.0 if local else PAUSE
+    report = execute_cleanup(cleanup.keeper, cleanup.plan, repository=cleanup.repository, pause=pause, tell=console.say)
     return report, report_error(report)

@@ -10,18 +10,15 @@ import re
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from hashlib import sha1
 from pathlib import Path
 
-from tasks.images import catalogue
-from tasks.registry.cleaning import execute_cleanup, report_error, survey_and_plan
 from tasks.registry.documents import Platform
 from tasks.registry.oci_layout import LayoutRepository
-from tasks.registry.retention import RetentionRule
-from tasks.registry.tag_keepers import open_keeper
 from tasks.release import rehearsal_image, status
 from tasks.release.channels import ARCHITECTURES, Channel, source_tag
+from tasks.release.cleanup import plan_cleanup, read_rule, run_cleanup
 from tasks.release.moving import Run
 from tasks.release.promotion import PublishReport, execute_publish
 from tasks.release.promotion_plan import Parties, Request, plan_publish
@@ -133,16 +130,11 @@ def _stays(images: _Images, first: Nightly) -> str:
 
 
 def _clean_up(images: _Images) -> str:
-    public, said = images.parties.public, catalogue.load().retention
-    rule = RetentionRule(said.pattern, said.keep, timedelta(), said.protected, most_deletions=said.cap)
-    keeper = open_keeper(public.name, images.settings)
-    protected = status.protected_digests(public, images.parties.store)
-    plan = survey_and_plan(keeper, rule, protected, datetime.now(UTC), repository=public)
-    report = execute_cleanup(keeper, plan, repository=public, pause=0)
-    error = report_error(report)
+    rule = read_rule(None, None, None)
+    report, error = run_cleanup(plan_cleanup(images.settings, images.parties, rule, reclaim=True))
     if error is not None:
         raise error
-    left = [tag for tag in public.tags() if re.fullmatch(rule.pattern, tag)]
+    left = [tag for tag in images.parties.public.tags() if re.fullmatch(rule.pattern, tag)]
     if len(left) != rule.keep or len(report.deleted) != OLDER + 2 - rule.keep:
         raise DataError(f"{len(left)} nightlies are left and {len(report.deleted)} went, of {OLDER + 2}")
     return f"{plural(len(report.deleted), 'tag')} deleted, {len(left)} nightlies left"
