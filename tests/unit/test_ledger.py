@@ -101,7 +101,7 @@ def test_a_build_is_no_way_out_of_the_ledger(ledger: Ledger, build: str) -> None
     assert [found.build for found in ledger.entries()] == [build]
 
 
-def broken_documents() -> list[dict[str, Any]]:
+def broken_documents() -> dict[str, dict[str, Any]]:
     good = json.loads(entry("a", 1, 2).encode())
     tag = good["tags"][0]
     changes: list[dict[str, Any]] = [
@@ -126,11 +126,13 @@ def broken_documents() -> list[dict[str, Any]]:
         {"untested": ["x"]},
         {"surprise": 1},
     ]
-    missing = [{key: value for key, value in good.items() if key != left_out} for left_out in ("run", "tags", "format")]
-    return [{**good, **change} for change in changes] + missing
+    broken = {f"{number}-{next(iter(change))}": {**good, **change} for number, change in enumerate(changes)}
+    for missing in ("run", "tags", "format"):
+        broken[f"no-{missing}"] = {key: value for key, value in good.items() if key != missing}
+    return broken
 
 
-@pytest.mark.parametrize("document", broken_documents(), ids=lambda document: str(hash(str(document)) % 10**6))
+@pytest.mark.parametrize("document", broken_documents().values(), ids=broken_documents())
 def test_an_entry_that_is_not_as_it_should_be_is_refused_with_its_key(ledger: Ledger, document: dict[str, Any]) -> None:
     key = ledger.add(entry("a", None, 1))
     ledger.store.put(key, json.dumps(document).encode(), HEADERS, expected=None)
