@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -51,9 +52,9 @@ def plan_cleanup(settings: Settings, parties: Parties, rule: RetentionRule, *, r
     )
 
 
-def run_cleanup(cleanup: Cleanup) -> tuple[CleanupReport, OmniError | None]:
+def run_cleanup(cleanup: Cleanup, tell: Callable[[str], None] = console.say) -> tuple[CleanupReport, OmniError | None]:
     """Delete as planned; the error is what it ended with, and says how far it came."""
     local = isinstance(cleanup.keeper, LayoutKeeper)  # only an account API has a rate that it allows
     pause = 0.0 if local else PAUSE
-    report = execute_cleanup(cleanup.keeper, cleanup.plan, repository=cleanup.repository, pause=pause, tell=console.say)
+    report = execute_cleanup(cleanup.keeper, cleanup.plan, repository=cleanup.repository, pause=pause, tell=tell)
     return report, report_error(report)

@@ -131,7 +131,8 @@ def _stays(images: _Images, first: Nightly) -> str:
 
 def _clean_up(images: _Images) -> str:
     rule = read_rule(None, None, None)
-    report, error = run_cleanup(plan_cleanup(images.settings, images.parties, rule, reclaim=True))
+    cleanup = plan_cleanup(images.settings, images.parties, rule, reclaim=True)
+    report, error = run_cleanup(cleanup, tell=lambda _line: None)
     if error is not None:
         raise error
     left = [tag for tag in images.parties.public.tags() if re.fullmatch(rule.pattern, tag)]

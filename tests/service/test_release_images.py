@@ -24,6 +24,7 @@ from tasks.support.errors import OmniError
 from tasks.support.store import open_store
 from tests.factory_image import Image, attested, image, layer, noise, store
 from tests.factory_release import World, commit, is_whole, nightly, passed
+from tests.hub_server import Credential, hub_before
 from tests.registry_proxy import CutRequest, Flip, Proxy, Seen, limited, proxy_before, times
 from tests.registry_servers import Registry
 from tests.skopeo import skopeo
@@ -278,6 +279,45 @@ class Cli:
 @pytest.fixture
 def cli(world: World, registry: Registry, tmp_path: Path) -> Cli:
     return Cli(world, registry, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_clean_up_by_command_goes_through_the_account_api_and_leaves_what_is_needed(
+    registry: Registry, other_registry: Registry, tmp_path: Path
+) -> None:
+    """After nightlies, a release and a rollback; what is left is whole, as skopeo reads it."""
+    name = registry.new_name()
+    world = world_of(opened(registry, f"{name}/staging"), opened(other_registry, name), tmp_path)
+    cli = Cli(world, registry, tmp_path)
+    for number in range(1, 6):
+        world.staged(number, version="0.28.0" if number == 2 else None)
+        world.nightly(number)
+    passed(world.store, 2)
+    cli("release.publish", "release", "--version", "0.28.0", "--commit", commit(2))
+    cli("release.rollback", "nightly")
+    before = {tag: digest(world, tag) for tag in world.public.tags()}
+    with hub_before(other_registry) as hub:
+        hub.credentials.append(Credential("somebody", "hub-secret-token"))
+        cli.environment |= {"OMNI_CI_HUB_URL": hub.address, "DOCKERHUB_USERNAME": "somebody"}
+        words = ("release.cleanup", "--keep", "2", "--reclaim", "--json")
+        planned = json.loads(cli(*words, "--dry-run").stdout)
+        assert not hub.of("DELETE")
+        cli(*words, "--max", "2", expect=65)
+        cli(*words, expect=77, DOCKERHUB_USERNAME="nobody")
+        assert {tag: digest(world, tag) for tag in world.public.tags()} == before
+        done = json.loads(cli(*words).stdout)
+    gone = {f"nightly-{commit(number)}" for number in (1, 2, 3)}
+    assert set(done["deleted"]) == gone
+    assert {row["what"].rpartition(":")[2] for row in planned["actions"] if row["action"] == "delete tag"} == gone
+    assert {tag: digest(world, tag) for tag in world.public.tags()} == {
+        tag: known for tag, known in before.items() if tag not in gone
+    }
+    for tag in world.public.tags():
+        source = f"docker://{other_registry.address}/{world.public.name.name}:{tag}"
+        skopeo("copy", "--all", "--src-tls-verify=false", source, f"oci:{tmp_path / 'left'}:{tag}")
+    cli("release.rollback", "nightly", "--to", f"nightly-{commit(5)}")
+    rows = json.loads(cli("release.status", "--json").stdout)
+    assert {row["note"] for row in rows} == {"as recorded"}
 
 
 @pytest.mark.slow
