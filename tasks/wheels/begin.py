@@ -11,7 +11,8 @@ from tasks.support import console, paths, profiles, source
 from tasks.support.errors import ConfigurationError, DataError, MissingInputError, UsageError
 from tasks.support.settings import CHECKOUT, Settings
 from tasks.support.source import Source, Where
-from tasks.support.store import open_store
+from tasks.support.store import ObjectStore, open_store
+from tasks.support.store_file import FileStore
 from tasks.wheels.index import Index, timestamp
 from tasks.wheels.state import TimeSource
 from tasks.wheels.upload import CommitTime
@@ -24,6 +25,14 @@ def open_index(settings: Settings, deed: profiles.Deed | None = None, *, dry_run
     if deed is not None:
         announce(settings.profile, deed, store.url, dry_run=dry_run)
     return Index(store, settings.wheels)
+
+
+def require_folder(store: ObjectStore) -> None:
+    """Raise MissingInputError when the store is a folder that is not there; a bucket's own answers say as much."""
+    if isinstance(store, FileStore) and not paths.is_folder(store.root):
+        raise MissingInputError(
+            f"there is no folder {store.root}", hint="correct --store or OMNI_CI_STORE; the first upload makes it"
+        )
 
 
 def announce(profile: profiles.Profile, deed: profiles.Deed, target: str, *, dry_run: bool) -> None:

@@ -26,6 +26,7 @@ NEWEST_COMMITS = 100
 NEWEST_FILES = 200
 # RFC 2606 reserves the name: nobody can own the host from which a hasty reader would otherwise install.
 PLACEHOLDER = "https://YOUR-INDEX.example"
+_UNKNOWN_ADDRESS = f" This page does not know its own address: put it in place of <code>{PLACEHOLDER}</code>."
 _SHORT = 12
 _HOME = "Wheels"
 _SOURCES = [source.value for source in TimeSource]
@@ -131,6 +132,11 @@ def store_page(
     shown = nightly if nightly and has_page(layout.NIGHTLY) else None
     body = _views(shown, filter(has_page, releases)) + _commits(records, has_page)
     return {layout.BROWSE: _page((f"{project} wheels",), (), body)}
+
+
+def with_address(page: bytes, url: str) -> bytes:
+    """Return a page that does not know its own address with the one at which it is served; others as they are."""
+    return page.replace(_UNKNOWN_ADDRESS.encode(), b"").replace(PLACEHOLDER.encode(), url.encode())
 
 
 @cache
@@ -264,7 +270,7 @@ def _install(site: _Site, project: str, variant: str | None, newest_first: Seque
         why = "With pip, the first command takes the file from this index alone and the second adds the dependencies "
         why += "from your usual one; uv asks this index first and takes nothing of the same name from another."
     if site.public_url is None:
-        why += f" This page does not know its own address: put it in place of <code>{PLACEHOLDER}</code>."
+        why += _UNKNOWN_ADDRESS
     uv = f"uv pip install --index {url} {wanted}"
     lines = "".join(
         f'<dt>{name}</dt><dd><code class="all">{escape(line)}</code></dd>\n'

@@ -6,10 +6,13 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
-from tasks.support.errors import DataError, UsageError
+from tasks.support import console
+from tasks.support.errors import DataError, MissingInputError, UsageError
 from tasks.support.settings import Settings
+from tasks.support.store import Progress
 from tasks.wheels import check_pages, check_versions, findings, layout
 from tasks.wheels.check_states import States, read_states
 from tasks.wheels.findings import Finding, Severity
@@ -17,6 +20,7 @@ from tasks.wheels.index import Index
 from tasks.wheels.state import FileRecord
 
 PARALLEL = 16
+READERS = 4
 TRIES = 3
 
 Found = TypeVar("Found")
@@ -44,22 +48,24 @@ def public_index(settings: Settings) -> str:
     return settings.pypi_index_url or PYPI_SIMPLE_ENDPOINT
 
 
-def check_view(index: Index, view: str, *, online: str | None = None) -> CheckReport:
+def check_view(index: Index, view: str, *, online: str | None = None, deep: bool = False) -> CheckReport:
     """Compare a view's pages with its state and with the objects they link to; nothing is written.
 
+    Of a file the size is compared; ``deep`` reads every file whole, with a progress bar, and compares its sha256 too.
     ``online`` is the address of a package index to compare names and versions with. A view that moves meanwhile is
     looked at again, at most ``TRIES`` times. Raises MissingInputError (66) for a view that was never published, and
     what the store or that index raises when it fails.
     """
     view = index.known_view(view)
-    asked: tuple[Finding, ...] | None = None if online else ()
+    asked: tuple[Finding, ...] | None = None
     for left in reversed(range(TRIES)):
         states = read_states(index, view)
         if isinstance(states, Finding):
             return CheckReport(view, (states,))
-        if asked is None and online:
-            asked = tuple(check_versions.compare_public(states, online))
-        report = _check(index, states, asked or ())
+        if asked is None:  # once: what they look at does not move
+            hashed = _check_bytes(index, states.files) if deep else ()
+            asked = (*hashed, *(check_versions.compare_public(states, online) if online else ()))
+        report = _check(index, states, asked)
         if not report.errors or not left or states.unmoved(index):
             break
     return report
@@ -99,8 +105,15 @@ def _check(index: Index, states: States, asked: Iterable[Finding]) -> CheckRepor
     }
     if states.view == layout.NIGHTLY:
         found.update(check_versions.compare_releases(index, states))
-    order = sorted(found, key=lambda finding: (finding.severity.value, finding.key, finding.what))
+    order = sorted(found, key=lambda finding: (finding.severity.value, _depth(finding.key), finding.key, finding.what))
     return CheckReport(states.view, tuple(order), len(wanted.keys), len(files))
+
+
+def _depth(key: str) -> int:
+    """Say how near to its cause a finding is: state, then files, then what is made from both."""
+    if key.startswith("_"):
+        return 0
+    return 1 if key.endswith((".whl", ".tar.gz", layout.METADATA_SUFFIX)) else 2
 
 
 def _read_all(read: Callable[[str], Found | None], keys: Iterable[str]) -> dict[str, Found | None]:
@@ -129,6 +142,33 @@ def _check_objects(index: Index, files: Mapping[str, FileRecord], links: Mapping
                 key, f"it has {stored.size} bytes in the store, and {files[key].size} in the state", findings.LOST
             )
         yield from check_pages.check_headers(stored)
+
+
+def _check_bytes(index: Index, files: Mapping[str, FileRecord]) -> list[Finding]:
+    """Read every file whole and compare its sha256 with the state's; one that is cut or gone is found without that."""
+    records = sorted(files.values(), key=lambda record: record.key)
+    with (
+        console.progress("hashing", sum(record.size for record in records)) as progress,
+        ThreadPoolExecutor(READERS) as pool,
+    ):
+        digests = list(pool.map(partial(_digest, index, progress), records))
+    return [
+        findings.error(record.key, f"its sha256 is {digest}, and {record.sha256} in the state", findings.CORRUPT)
+        for record, digest in zip(records, digests, strict=True)
+        if digest not in (None, record.sha256)
+    ]
+
+
+def _digest(index: Index, progress: Progress, record: FileRecord) -> str | None:
+    digest, size = hashlib.sha256(), 0
+    try:
+        for piece in index.store.stream(record.key):
+            digest.update(piece)
+            size += len(piece)
+            progress(len(piece))
+    except (MissingInputError, DataError):
+        return None
+    return digest.hexdigest() if size == record.size else None
 
 
 def _check_sidecars(index: Index, files: Mapping[str, FileRecord]) -> Iterator[Finding]:

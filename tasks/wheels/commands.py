@@ -9,8 +9,6 @@ from tasks.support.task import task
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tasks.wheels.views import Move, Moved
-
 _STORE = "wheel store: file:///folder, a folder's path or s3://bucket/prefix"
 _PROFILE = "local, ci or production: what may be changed"
 _SOURCE = "checkout of the library; default: the one around this folder, else ../vllm-omni beside this tool"
@@ -136,38 +134,32 @@ def index(
     from tasks.support import console, settings
     from tasks.support.profiles import Deed
     from tasks.wheels import begin, layout, showing
-    from tasks.wheels.views import AUTO, execute_move, plan_move, views_wanted
+    from tasks.wheels.views import execute_move, foresee, plan_move
+    from tasks.wheels.wanted import AUTO, left_alone, refusal, views_wanted
 
     chosen = settings.load(profile=profile, store=store, source=source)
-    staged = view == AUTO or layout.is_commit(view)
+    auto, nightly = view == AUTO, chosen.switch("NIGHTLY")
+    staged = auto or layout.is_commit(view)
     opened = begin.open_index(chosen, Deed.STAGE if staged else Deed.MOVE, dry_run=dry_run)
     about = begin.choose_subject(chosen, commit, begin.locate_source(chosen))
-    names = views_wanted(opened, view, about.commit, nightly=chosen.switch("NIGHTLY"))
+    names = views_wanted(opened, view, about.commit, nightly=nightly)
     if staged and not all(map(layout.is_commit, names)):
         begin.permit(chosen.profile, Deed.MOVE, opened.store.url, dry_run=dry_run)
     ancestry = begin.ask_ancestry(about.checkout)
     moves = [plan_move(opened, name, about.commit, ancestry) for name in names]
-    if view == AUTO and layout.NIGHTLY not in names:
-        console.say("nightly was not asked for: NIGHTLY is not 1")
+    for loss in (loss for move in moves for loss in move.losses):
+        console.warn(loss)
+    others = list(left_alone(opened, about.commit, nightly=nightly)) if auto else []
     if dry_run:
-        showing.dry_run([action for move in moves for action in move.actions()], json=json)
-        _require_moved(moves, asked=view != AUTO)
-        return
-    moved = [execute_move(opened, move, ancestry) for move in moves]
-    showing.moved(opened, moved, json=json)
-    _require_moved(moved, asked=view != AUTO)
-
-
-def _require_moved(moved: Sequence[Move | Moved], *, asked: bool) -> None:
-    from tasks.support.errors import RemoteChangedError
-    from tasks.wheels.views import Outcome
-
-    kept = [view for view in moved if view.outcome is Outcome.KEPT]
-    if asked and kept:
-        raise RemoteChangedError(
-            f"{kept[0].view} was not moved: {kept[0].reason}",
-            hint=f"to go back, use invoke wheels.rollback {kept[0].view}",
-        )
+        moves = [foresee(opened, move) for move in moves]
+        showing.dry_moves(moves, others, json=json)
+        error = None if auto else refusal(opened, about.commit, moves)
+    else:
+        moved = [execute_move(opened, move, ancestry) for move in moves]
+        error = None if auto else refusal(opened, about.commit, moved)
+        showing.moved(opened, moved, others, refused=error is not None, json=json)
+    if error is not None:
+        raise error
 
 
 @task(help=_CHANGING)
@@ -182,7 +174,10 @@ def redraw(
 
     opened = begin.open_index(settings.load(profile=profile, store=store), Deed.MOVE, dry_run=dry_run)
     if dry_run:
-        showing.dry_run(plan_redraw(opened), json=json)
+        plan = plan_redraw(opened)
+        showing.dry_run(plan.actions(), json=json)
+        if plan.error is not None:
+            raise plan.error
         return
     showing.drawn(redraw_all(opened), json=json)
 
@@ -192,12 +187,19 @@ def redraw(
         "view": "nightly, v<version> or a full commit hash",
         "strict": "warnings fail too (65)",
         "online": "ask the public index whether names of this view are free there",
+        "deep": "read every file and compare its sha256; without it only the sizes of files are compared",
         "store": _STORE,
         "json": _JSON,
     }
 )
 def check(
-    _ctx: Any, view: str, strict: bool = False, online: bool = False, store: str | None = None, json: bool = False
+    _ctx: Any,
+    view: str,
+    strict: bool = False,
+    online: bool = False,
+    deep: bool = False,
+    store: str | None = None,
+    json: bool = False,
 ) -> None:
     """Check a view's published pages against state and objects."""
     from tasks.support import settings
@@ -205,8 +207,9 @@ def check(
 
     chosen = settings.load(store=store)
     opened = begin.open_index(chosen)
+    begin.require_folder(opened.store)
     public = checking.public_index(chosen) if online else None
-    report = checking.check_view(opened, layout.check_view(view), online=public)
+    report = checking.check_view(opened, layout.check_view(view), online=public, deep=deep)
     showing.findings(report, json=json)
     error = checking.report_error(report, strict=strict)
     if error is not None:
@@ -218,18 +221,20 @@ def serve(_ctx: Any, store: str | None = None, port: str = "0", log: bool = Fals
     """Serve a store's index on this machine until Ctrl-C."""
     from tasks.support import settings
     from tasks.support.arguments import parse_count
-    from tasks.support.store import open_store
+    from tasks.wheels import begin
     from tasks.wheels.serving import serve_forever
 
-    chosen = settings.load(store=store)
-    serve_forever(open_store(chosen.store), port=parse_count(port, "--port"), log=log)
+    opened = begin.open_index(settings.load(store=store))
+    number = parse_count(port, "--port")
+    begin.require_folder(opened.store)
+    serve_forever(opened, port=number, log=log)
 
 
 @task(
     help={
         "keep": "how many nightlies stay; default: keep-nightlies in pyproject.toml",
-        "younger_than": "commits first uploaded within this time stay, for example 7d",
-        "max_share": "refuse to remove a larger share than this, for example 20%",
+        "younger_than": "commits to which something was uploaded within this time stay; default: 7d",
+        "max_share": "refuse to remove a larger share than this; default: max-prune-share in pyproject.toml (20%)",
         **_CHANGING,
     }
 )
@@ -260,8 +265,10 @@ def prune(
     showing.prune_plan(plan)
     if dry_run:
         showing.dry_run(plan.actions(), json=json)
+        if plan.refusal is not None:
+            raise pruning.foretold(plan.refusal)
         return
-    showing.prune_report(pruning.execute_prune(opened, plan), json=json)
+    showing.prune_report(opened, pruning.execute_prune(opened, plan), json=json)
 
 
 @task(
@@ -305,7 +312,7 @@ def yank(
     if dry_run:
         showing.dry_run(plan.actions(), json=json)
         return
-    showing.drawn(yanking.execute_yank(opened, plan), json=json)
+    showing.yanked(opened, plan, yanking.execute_yank(opened, plan), json=json)
 
 
 @task(help={"view": "nightly or v<version>", "to": "number of the revision; default: the one before", **_CHANGING})
@@ -322,16 +329,20 @@ def rollback(
     from tasks.support import arguments, settings
     from tasks.support.profiles import Deed
     from tasks.wheels import begin, layout, showing
-    from tasks.wheels.rolling_back import execute_rollback, plan_rollback
+    from tasks.wheels.rolling_back import NoRevisionError, execute_rollback, foresee, plan_rollback
 
     chosen = settings.load(profile=profile, store=store)
     opened = begin.open_index(chosen, Deed.MOVE, dry_run=dry_run)
     number = None if to is None else arguments.parse_count(to, "--to", least=1)
     name = layout.check_moving_view(view)
-    plan = plan_rollback(opened, name, number)
-    showing.revisions(plan)
+    try:
+        plan = plan_rollback(opened, name, number)
+    except NoRevisionError as error:
+        showing.revisions(error.state, None)
+        raise
+    showing.revisions(plan.state, plan.target)
     if dry_run:
-        showing.dry_run(plan.actions(), json=json)
+        showing.dry_run(foresee(opened, plan).actions(), json=json)
         return
     showing.moved(opened, [execute_rollback(opened, plan)], json=json)
 
@@ -366,14 +377,21 @@ def adopt(
     opened = begin.open_index(chosen, Deed.MOVE, dry_run=dry_run)
     checkout = begin.find_source(chosen)
     commits = [layout.check_commit(sha) for sha in commit or ()]
+    begin.require_folder(opened.store)
     plan = adopting.plan_adopt(opened, commits, sdists=sdist)
+    showing.adopt_left(plan)
     if dry_run:
-        showing.dry_run(plan.actions(), json=json)
+        judged = adopting.judge(opened, plan)
+        showing.adopt_judged(plan, judged)
+        showing.dry_run(plan.actions(judged), json=json)
+        error = adopting.judged_error(judged)
+        if error is not None:
+            raise error
         return
     with console.progress("hashing", plan.size) as progress:
         time_of = partial(begin.commit_time, checkout, given=None)
         report = adopting.execute_adopt(opened, plan, time_of, progress)
-    showing.adopted(report, json=json)
+    showing.adopted(opened, plan, report, json=json)
     error = adopting.report_error(report)
     if error is not None:
         raise error
@@ -382,7 +400,7 @@ def adopt(
 @task(
     help={
         "version": "version to publish, with or without a leading v",
-        "commit": "commit whose wheels are published; default: the only one that has this version",
+        "commit": "commit whose wheels are published; default: the newest of those with all files of the version",
         "sdist": "publish the sdist too",
         **_CHANGING,
     }

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
+from tasks.support import console
 from tasks.support.store import ABSENT, Blob, ConditionFailedError, Expected, redo_on_conflict
 from tasks.wheels import browse, layout, pages
 from tasks.wheels.index import Index
@@ -92,18 +93,39 @@ def _projects_by_variant(counts: Mapping[str, Mapping[str, int]], alias: str | N
 def is_drawn(index: Index, view: str) -> bool:
     """Say whether all pages of a view, and the store's own, are what the state says, and none is left over."""
     revision = index.view(view).state.current
-    if revision is None:
-        return True
+    return revision is None or pending(index, view, revision) + pending_store(index) == Drawn()
+
+
+def pending(index: Index, view: str, revision: Revision) -> Drawn:
+    """Return what drawing a view as of this revision would write and delete; reads only."""
     states = [index.project(project).state for project in revision.counts]
     rendered = render_root(index, revision, view, states[0] if len(states) == 1 else None)
     for state in states:
         rendered |= render_project(index, revision, view, state)
     there = {stored.key for stored in index.store.list(f"{view}/") if stored.key.endswith(PAGE_NAMES)}
-    if there != rendered.keys():
-        return False
-    rendered[layout.BROWSE] = render_store(index, index.store.get(layout.BROWSE))
-    found = ((index.store.get(key), data) for key, data in rendered.items())
-    return all(blob is not None and blob.data == data for blob, data in found)
+    return Drawn(_different(index, rendered), tuple(in_deletion_order(there - rendered.keys())))
+
+
+def pending_store(index: Index, *, anew: bool = False) -> Drawn:
+    """Return what ``draw_store`` would write; reads only."""
+    rendered = render_store(index, None if anew else index.store.get(layout.BROWSE))
+    return Drawn(_different(index, {layout.BROWSE: rendered}))
+
+
+def _different(index: Index, rendered: Mapping[str, bytes]) -> tuple[str, ...]:
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        found = pool.map(index.store.get, rendered)
+    return tuple(
+        key for (key, data), blob in zip(rendered.items(), found, strict=True) if blob is None or blob.data != data
+    )
+
+
+def page_rows(view: str, pages: Drawn) -> list[tuple[str, str, str]]:
+    """Return (action, key, reason) for what a drawing of the view would do, for people."""
+    rows = (
+        [("draw pages", f"{view}/", f"{console.plural(len(pages.written), 'page')} to write")] if pages.written else []
+    )
+    return rows + [("delete page", key, "left over: nothing asks for it") for key in pages.deleted]
 
 
 def draw_project(index: Index, view: str, project: str) -> Drawn:

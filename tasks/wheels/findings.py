@@ -8,6 +8,10 @@ from enum import Enum
 REDRAW = "invoke wheels.redraw"
 RESTORE = "restore that object from the bucket's version history, else delete it and run invoke wheels.adopt"
 LOST = "upload the same file again (invoke wheels.upload), or restore it from the bucket's version history"
+CORRUPT = (
+    "delete that object and upload the file again (invoke wheels.upload), "
+    "or restore it from the bucket's version history"
+)
 ROLLBACK = "roll the view back to a revision whose files are all there: invoke wheels.rollback VIEW --to NUMBER"
 UPLOAD = "run invoke wheels.upload for this commit again"
 

@@ -7,6 +7,7 @@ under a key that ends in ``/``: S3 servers return nothing for it.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from urllib.parse import quote
 
 from packaging.version import InvalidVersion
@@ -58,6 +59,8 @@ def check_view(name: str) -> str:
     if re.match(r"v\d", name):
         return release_view(name)
     hint = did_you_mean(name, [NIGHTLY]) or "a view is nightly, v<version> or a full commit hash"
+    with suppress(InvalidVersion):
+        hint = f"did you mean v{read_version(name).public}?"
     raise UsageError(f"unknown view {name!r}", hint=hint)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from tasks.support.console import size
+from tasks.support.console import plural, size
 from tasks.support.errors import DataError, MissingInputError, UsageError
-from tasks.wheels import layout
+from tasks.wheels import clock, layout
 from tasks.wheels.drawing import PAGE_NAMES
 from tasks.wheels.index import Index
 from tasks.wheels.removal import Removal, Removed, holders, read_note, remove_commits
@@ -20,8 +20,8 @@ from tasks.wheels.survey import Survey, survey_store
 KEEP = "keep"
 REMOVE = "remove"
 YOUNG = timedelta(days=7)
-_PRESENT = timedelta(hours=1)
 _LONG_IDLE = timedelta(days=366)
+_HOUR = 60
 
 Files = Mapping[str, Sequence[FileRecord]]
 """A commit's files per project."""
@@ -38,10 +38,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """What a prune will do: a choice for every commit in the store, and the removals in their order."""
+    """What a prune will do: a choice for every commit in the store, and the removals in their order.
+
+    ``refusal`` is what a real run ends in, because the share is too large.
+    """
 
     choices: tuple[Choice, ...]
     removals: tuple[Removal, ...]
+    refusal: DataError | None = None
 
     def actions(self) -> list[tuple[str, str, str]]:
         """Return (action, key, reason) in the order of execution."""
@@ -70,25 +74,30 @@ def plan_prune(
     """Choose the commits to remove; nothing is written.
 
     What an earlier prune began to remove is removed to its end, outside the share. Raises DataError when the
-    store's listing, the clock or the size of the share says that something is wrong.
+    store's listing or the clock says that something is wrong; a share that is too large is the plan's refusal.
     """
     if keep < 1:
         raise UsageError(f"cannot keep {keep} nightlies", hint="the present nightly always stays: give 1 or more")
     moment = now or datetime.now(UTC)
     survey = survey_store(index)
     commits = survey.commits
-    _check_clock(survey, commits, moment)
+    _check_clock(index, survey, moment)
     reasons = _reasons_to_keep(survey, commits, keep=keep, younger_than=younger_than, now=moment)
     notes = (read_note(index, commit) for commit in sorted(survey.leaving))
     resumed = [note for note in notes if note is not None]
     candidates = {commit: files for commit, files in commits.items() if commit not in survey.leaving}
     fresh = [Removal(commit, files) for commit, files in candidates.items() if commit not in reasons]
-    fresh.sort(key=lambda removal: _newest(removal.records))
-    _check_share(fresh, candidates, max_share)
+    fresh.sort(key=lambda removal: _newest(survey, removal.records, moment))
+    refusal = _share_error(fresh, candidates, max_share)
     choices = [Choice(REMOVE, removal.commit, "a prune that was stopped began to remove it") for removal in resumed]
-    choices += [Choice(REMOVE, removal.commit, _why_removed(removal, moment)) for removal in fresh]
+    choices += [Choice(REMOVE, removal.commit, _why_removed(survey, removal, moment)) for removal in fresh]
     choices += [Choice(KEEP, commit, reason) for commit, reason in reasons.items() if commit not in survey.leaving]
-    return PrunePlan(tuple(choices), (*resumed, *fresh))
+    return PrunePlan(tuple(choices), (*resumed, *fresh), refusal)
+
+
+def foretold(refusal: DataError) -> DataError:
+    """Return the error that a dry run ends in where a real run would be refused."""
+    return DataError(f"a real run would be refused: {refusal.message}", hint=refusal.hint)
 
 
 def _all(files: Files) -> list[FileRecord]:
@@ -102,18 +111,25 @@ def _moment(record: FileRecord) -> datetime:
         raise DataError(f"{record.key} has an upload time that is none: {record.uploaded!r}") from error
 
 
-def _newest(records: Iterable[FileRecord]) -> datetime:
-    return max(map(_moment, records))
+def _came(survey: Survey, record: FileRecord, now: datetime) -> datetime:
+    """Return when a file came: the later of the recorded time and the object's own.
+
+    A recorded time ahead of this machine's clock was made by a wrong one; the store's time decides then.
+    """
+    stored, recorded = survey.objects[record.key].modified, _moment(record)
+    return stored if clock.is_ahead(recorded, now) else max(stored, recorded)
 
 
-def _check_clock(survey: Survey, commits: Mapping[str, Files], now: datetime) -> None:
-    """Refuse a clock that disagrees with the store: every age is measured with it."""
-    times = [_newest(_all(files)) for files in commits.values()]
-    times += [stored.modified for stored in survey.objects.values()]
-    newest = max(times)
-    if now < newest - _PRESENT:
-        raise DataError(f"this machine's clock says {now:%F %T}, but something was written at {newest:%F %T} (UTC)")
-    if now > newest + _LONG_IDLE:
+def _newest(survey: Survey, records: Iterable[FileRecord], now: datetime) -> datetime:
+    return max(_came(survey, record, now) for record in records)
+
+
+def _check_clock(index: Index, survey: Survey, now: datetime) -> None:
+    """Refuse a clock that disagrees with the times of the objects: every age is measured with it."""
+    newest = max(stored.modified for stored in survey.objects.values())
+    if clock.is_ahead(newest, now):
+        raise DataError(clock.contradiction(newest, now), hint=clock.repair(index.store.url))
+    if now - newest > _LONG_IDLE:
         raise DataError(
             f"this machine's clock says {now:%F %T}, but nothing was written since {newest:%F %T} (UTC)",
             hint="when the clock is right and the store is merely old, upload something first",
@@ -134,7 +150,7 @@ def _reasons_to_keep(
         reasons.setdefault(commit, reason)
     for commit, files in commits.items():
         # The newest file counts, so that a commit to which somebody is uploading right now stays too.
-        age = now - _newest(_all(files))
+        age = now - _newest(survey, _all(files), now)
         if age < younger_than:
             reasons.setdefault(commit, f"uploaded {_span(age)} ago, within {_span(younger_than)}")
     for commit, names in _unknown(survey).items():
@@ -167,30 +183,41 @@ def _unknown(survey: Survey) -> dict[str, list[str]]:
     return found
 
 
-def _check_share(fresh: Sequence[Removal], there: Mapping[str, Files], max_share: float) -> None:
-    """Refuse to remove more of the commits, or of the files, than the share that was agreed on."""
+def _share_error(fresh: Sequence[Removal], there: Mapping[str, Files], max_share: float) -> DataError | None:
+    """Return the error of removing more of the commits, or of the files, than the share that was agreed on."""
     for what, part, whole in (
         ("commits", len(fresh), len(there)),
         ("files", sum(len(removal.records) for removal in fresh), sum(len(_all(files)) for files in there.values())),
     ):
         if whole and part / whole > max_share + 1e-9:  # 29 of 100 is not more than 0.29
-            raise DataError(
+            return DataError(
                 f"this would remove {part} of {whole} {what} ({part / whole:.0%}), and {max_share:.0%} are allowed",
-                hint="nothing was changed; look with --dry-run --max-share 100%, then give the share that is right",
+                hint="nothing was changed; look at the table, then give the share that is right: --max-share",
             )
+    return None
 
 
-def _why_removed(removal: Removal, now: datetime) -> str:
-    age = _span(now - _newest(removal.records))
+def _why_removed(survey: Survey, removal: Removal, now: datetime) -> str:
+    age = _span(now - _newest(survey, removal.records, now))
     return f"no view holds it, uploaded {age} ago, {size(sum(record.size for record in removal.records))}"
 
 
 def _span(time: timedelta) -> str:
-    return f"{time.days} days" if time.days > 1 else f"{time.total_seconds() / 3600:.0f} hours"
+    if time.days > 1:
+        return f"{time.days} days"
+    minutes = max(int(time.total_seconds() // 60), 0)
+    if not minutes:
+        return "less than a minute"
+    return plural(minutes // 60, "hour") if minutes >= _HOUR else plural(minutes, "minute")
 
 
 def execute_prune(index: Index, plan: PrunePlan) -> PruneReport:
-    """Remove the planned commits; one that changed or came into use since the plan stays, and is reported."""
+    """Remove the planned commits; one that changed or came into use since the plan stays, and is reported.
+
+    Raises the plan's refusal, if there is one, before anything is changed.
+    """
+    if plan.refusal is not None:
+        raise plan.refusal
     removed = remove_commits(index, plan.removals) if plan.removals else Removed((), (), ())
     deleted = set(removed.deleted)
     freed = sum(r.size for removal in plan.removals for r in removal.records if r.key in deleted)

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 
+from tasks.support.console import plural
 from tasks.support.errors import DataError
 from tasks.support.store import ABSENT, ConditionFailedError, Expected
 from tasks.wheels import layout, state_checks
@@ -55,7 +56,7 @@ class Removal:
         rows = [("delete pages", f"{self.commit}/", "before what they link to")]
         rows.append(("delete state", layout.view_state(self.commit), "the commit's view"))
         for project, records in self.files.items():
-            rows.append(("change state", layout.project_state(project), f"forget {len(records)} files"))
+            rows.append(("change state", layout.project_state(project), f"forget {plural(len(records), 'file')}"))
         rows += [("delete metadata", key, "no page names it") for key in self.sidecars]
         rows += [("delete file", record.key, "no page names it") for record in self.records]
         rows.append(("delete note", layout.pruning(self.commit), "the commit is gone"))

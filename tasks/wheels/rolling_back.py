@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tasks.support.errors import MissingInputError, RemoteChangedError
 from tasks.wheels import layout
-from tasks.wheels.drawing import draw_store, draw_view, is_drawn
+from tasks.wheels.drawing import Drawn, draw_store, draw_view, is_drawn, page_rows, pending, pending_store
 from tasks.wheels.index import Index, now
 from tasks.wheels.state import Revision, ViewState
 from tasks.wheels.views import Moved, Outcome, confirm, records_of_keys
@@ -18,6 +18,13 @@ class RollbackPlan:
 
     state: ViewState
     target: Revision
+    pages: Drawn | None = None
+    """What would be drawn, once it was looked at."""
+
+    @property
+    def same(self) -> bool:
+        """Say whether the view holds the target's files already."""
+        return self.state.current is not None and self.state.current.files == self.target.files
 
     @property
     def number(self) -> int:
@@ -27,10 +34,25 @@ class RollbackPlan:
     def actions(self) -> list[tuple[str, str, str]]:
         """Return (action, key, reason) in the order of execution."""
         view = self.state.view
-        return [
-            ("change state", layout.view_state(view), f"back to revision {self.number}"),
-            ("draw pages", f"{view}/", "when they differ"),
-        ]
+        rows = [] if self.same else [("change state", layout.view_state(view), f"back to revision {self.number}")]
+        if self.pages is None:
+            return [*rows, ("draw pages", f"{view}/", "when they differ")]
+        return rows + page_rows(view, self.pages)
+
+
+class NoRevisionError(MissingInputError):
+    """The view has no revision to go back to; ``state`` has those that there are."""
+
+    def __init__(self, state: ViewState, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.state = state
+
+
+def foresee(index: Index, plan: RollbackPlan) -> RollbackPlan:
+    """Look at what the rollback would draw and delete, as a dry run shows it; reads only."""
+    present = plan.state.current if plan.same else None
+    pages = pending(index, plan.state.view, present or plan.target)
+    return replace(plan, pages=pages + pending_store(index) if plan.same else pages)
 
 
 def plan_rollback(index: Index, view: str, to: int | None) -> RollbackPlan:
@@ -51,7 +73,7 @@ def plan_rollback(index: Index, view: str, to: int | None) -> RollbackPlan:
         found = [r for r in state.revisions if r.number == to]
         if not found:
             known = ", ".join(str(r.number) for r in state.revisions)
-            raise MissingInputError(f"view {view} has no revision {to}", hint=f"it has {known}")
+            raise NoRevisionError(state, f"view {view} has no revision {to}", hint=f"it has {known}")
         target = found[0]
     for project, keys in (target.files or {}).items():
         records_of_keys(index, project, keys)
@@ -65,12 +87,21 @@ def revision_before(state: ViewState) -> Revision:
         place = target.restores or target.number
         older = [revision for revision in state.revisions if revision.number < place]
         if not older:
-            known = ", ".join(str(revision.number) for revision in state.revisions)
-            raise MissingInputError(
-                f"view {state.view} has no revision before {place}", hint=f"it has {known}: choose one with --to"
-            )
+            there = f"{state.view} shows revision {place}"
+            if place != current.number:
+                there = f"{state.view} (revision {current.number}) already shows revision {place}"
+            raise NoRevisionError(state, f"{there}, the oldest", hint=_other(state, current))
         target = older[-1]
     return target
+
+
+def _other(state: ViewState, current: Revision) -> str:
+    """Return what may be meant: going forward again, to the newest revision that holds something else."""
+    others = [revision for revision in state.revisions if revision.files != current.files]
+    if not others:
+        return "there is nothing else to go back to; what it should show must be published"
+    newest = others[-1].restores or others[-1].number
+    return f"to go to another one: invoke wheels.rollback {state.view} --to {newest}"
 
 
 def execute_rollback(index: Index, plan: RollbackPlan) -> Moved:
@@ -96,9 +127,9 @@ def execute_rollback(index: Index, plan: RollbackPlan) -> Moved:
         return state.moved_to(restored)
 
     state = planned
-    if planned.current is not None and planned.current.files != target.files:
+    if not plan.same:
         state = index.change_view(planned.view, change)
         confirm(index, state)
     outcome = Outcome.SAME if state is planned else Outcome.MOVE
     drawn = draw_view(index, planned.view, sweep=True) + draw_store(index)
-    return Moved(planned.view, outcome, f"revision {plan.number}", drawn)
+    return Moved(planned.view, outcome, f"revision {plan.number}", drawn, state.current)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import ipaddress
 import socket
 import sys
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
 from socketserver import TCPServer
 from typing import Any, Self
+
+from packaging.version import Version
 
 from tasks.support import console
 from tasks.support.errors import (
@@ -26,7 +30,8 @@ from tasks.support.errors import (
     UsageError,
 )
 from tasks.support.store import Headers, ObjectStore, Stored
-from tasks.wheels import layout, negotiation
+from tasks.wheels import browse, layout, negotiation
+from tasks.wheels.index import Index
 from tasks.wheels.negotiation import Form
 from tasks.wheels.routing import Found, Redirect, RefusedError, parse_target, route
 
@@ -46,7 +51,7 @@ class Server:
     @property
     def url(self) -> str:
         """Return the address of the store's top; a view's index is at ``<url>/<view>/``."""
-        return f"http://{self._listener.server_name}:{self._listener.server_port}"
+        return self._listener.url
 
     def wait(self) -> None:
         """Wait until the server is stopped, or a KeyboardInterrupt arrives."""
@@ -83,16 +88,38 @@ def serve(store: ObjectStore, *, host: str = "127.0.0.1", port: int = 0, log: bo
         raise ConfigurationError(f"cannot serve on {host}:{port}: {reason}", hint="port 0 means a free one") from error
 
 
-def serve_forever(store: ObjectStore, *, port: int = 0, log: bool = False) -> None:
-    """Serve a store until Ctrl-C, its ordinary end, and say where."""
-    with serve(store, port=port, log=log) as server, contextlib.suppress(KeyboardInterrupt):
-        console.say(f"serving {store.url} on {server.url}/ · Ctrl-C stops it")
-        if store.head(layout.view_state(layout.NIGHTLY)) is None:
-            console.say("  there is no nightly here yet; a commit's own view is at /<commit>/")
-        else:
-            console.say(f"  pip install --no-deps --pre --index-url {server.url}/{layout.NIGHTLY}/ NAME")
+def serve_forever(index: Index, *, port: int = 0, log: bool = False) -> None:
+    """Serve an index until Ctrl-C, its ordinary end, and say how to look at it and install from it."""
+    view = _view_to_show(index)
+    with serve(index.store, port=port, log=log) as server, contextlib.suppress(KeyboardInterrupt):
+        console.say(f"serving {index.store.url} on {server.url}/ · Ctrl-C stops it")
+        if view is None:
+            console.say("  there is no nightly and no release here yet; a commit's own view is at /<commit>/")
+        for line in usage_lines(server.url, view, index.rules.project):
+            console.say(f"  {line}")
         server.wait()
     console.say("stopped")
+
+
+def usage_lines(url: str, view: str | None, project: str) -> list[str]:
+    """Return what can be pasted: the address of the page for people and, for a view, a line for pip and one for uv."""
+    if view is None:
+        return [f"{url}/{layout.BROWSE}"]
+    place = f"{url}/{layout.relative_url(view, 0)}/"
+    return [
+        f"{place}{layout.BROWSE}",
+        f"pip install --no-deps --pre --index-url {place} {project}",
+        f"uv pip install --no-deps --prerelease=allow --index {place} {project}",
+    ]
+
+
+def _view_to_show(index: Index) -> str | None:
+    """Return nightly, else the newest release, else None."""
+    names = index.view_names()
+    releases = [name for name in names if layout.is_release(name)]
+    if layout.NIGHTLY in names:
+        return layout.NIGHTLY
+    return max(releases, key=lambda name: Version(name.removeprefix("v")), default=None)
 
 
 def _is_loopback(host: str) -> bool:
@@ -115,6 +142,11 @@ class _Listener(ThreadingHTTPServer):
         self._open: set[Any] = set()
         self._changed = threading.Condition()
         super().__init__(address, _Handler)
+
+    @property
+    def url(self) -> str:
+        """Return the address of the store's top, without a slash at its end."""
+        return f"http://{self.server_name}:{self.server_port}"
 
     def server_bind(self) -> None:
         """Bind without asking DNS for this machine's name, which the standard library does here."""
@@ -190,12 +222,31 @@ class _Handler(BaseHTTPRequestHandler):
             varies = {"Vary": "Accept"} if found.varies else {}
             self._send(found.status, {"Location": found.path, "Cache-Control": "no-cache", **varies})
             return
-        if negotiation.still_fresh(self.headers.get("If-None-Match"), found.stored.etag):
+        if found.stored.key.endswith(layout.BROWSE):
+            self._send_browse(found)
+        elif negotiation.still_fresh(self.headers.get("If-None-Match"), found.stored.etag):
             self._send(HTTPStatus.NOT_MODIFIED, _validators(found))
         elif _is_large(found.stored.key):
             self._send_large(found)
         else:
             self._send_page(found)
+
+    def _send_browse(self, found: Found) -> None:
+        """Send a page for people with this server's address where it does not know its own; the stored one stays."""
+        blob = self.server.store.get(found.stored.key)
+        if blob is None:
+            raise RefusedError(HTTPStatus.NOT_FOUND, f"{found.stored.key} has just been deleted")
+        data = browse.with_address(blob.data, self.server.url)
+        stored = blob.stored
+        if data != blob.data:
+            # Other bytes, another tag: what a client keeps from another port is not this page.
+            digest = hashlib.sha256(data).hexdigest()[:16]
+            stored = replace(stored, size=len(data), etag=f'"{stored.etag.strip(chr(34))}-{digest}"')
+        shown = Found(stored, found.form)
+        if negotiation.still_fresh(self.headers.get("If-None-Match"), stored.etag):
+            self._send(HTTPStatus.NOT_MODIFIED, _validators(shown))
+        else:
+            self._send(HTTPStatus.OK, _describe(shown), data)
 
     def _send_page(self, found: Found) -> None:
         if self.command == "HEAD":

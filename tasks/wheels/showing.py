@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tasks.support import console
 from tasks.wheels.drawing import Drawn
 from tasks.wheels.index import Index
-from tasks.wheels.rolling_back import RollbackPlan
+from tasks.wheels.state import FileRecord, Revision, ViewState
 from tasks.wheels.upload import UploadPlan, UploadReport
-from tasks.wheels.views import Moved
+from tasks.wheels.views import Move, Moved, Outcome
 
 if TYPE_CHECKING:
-    from tasks.wheels.adopting import AdoptReport
+    from tasks.wheels.adopting import AdoptPlan, AdoptReport, Judged
     from tasks.wheels.building import BuildPlan, BuildResult
     from tasks.wheels.checking import CheckReport
+    from tasks.wheels.distribution import DistributionFacts
     from tasks.wheels.pruning import PrunePlan, PruneReport
     from tasks.wheels.yanking import YankPlan
 
 Action = tuple[str, str, str]
+
+_HASH = re.compile(r"\b[0-9a-f]{40}\b")
+_SHOWN_KEYS = 3
 
 
 def dry_run(actions: Sequence[Action], *, json: bool) -> None:
     """Show a plan's actions in their order."""
     if actions:
         console.table(("action", "what", "why"), actions)
-    console.say(f"dry run: {console.plural(len(actions), 'action')}, nothing was changed")
+        console.say(f"dry run: {console.plural(len(actions), 'action')}, nothing was changed")
+    else:
+        console.say("dry run: nothing to do")
     if json:
         names = ("action", "what", "why")
         console.emit_json({"dry_run": True, "actions": [dict(zip(names, row, strict=True)) for row in actions]})
@@ -96,22 +103,56 @@ def upload_report(index: Index, report: UploadReport, *, json: bool) -> None:
         )
 
 
-def moved(index: Index, views: Sequence[Moved], *, json: bool) -> None:
-    """Show what became of each view."""
+def dry_moves(moves: Sequence[Move], others: Sequence[tuple[str, str]], *, json: bool) -> None:
+    """Show what moves would do, and which views stay where they are."""
+    rows = [action for move in moves for action in move.actions()]
+    dry_run([*rows, *(("keep", f"{view}/", reason) for view, reason in others)], json=json)
+
+
+def moved(
+    index: Index,
+    views: Sequence[Moved],
+    others: Sequence[tuple[str, str]] = (),
+    *,
+    refused: bool = False,
+    json: bool,
+) -> None:
+    """Show what became of each view, and the ``others`` that stay with the reason; an error says why one is refused."""
     rows = [
-        (view.view, view.outcome.value, view.reason, _pages(view.drawn), f"{index.store.url}/{view.view}/")
+        (
+            _short(view.view),
+            view.outcome.value,
+            _short(view.reason),
+            _pages(view.drawn),
+            f"{index.store.url}/{view.view}/",
+        )
         for view in views
     ]
-    console.table(("view", "outcome", "reason", "pages", "where"), rows)
+    rows += [(view, Outcome.KEPT.value, reason, "", "") for view, reason in others]
+    if not refused:
+        console.table(("view", "outcome", "reason", "pages", "where"), rows)
     if json:
-        console.emit_json(
-            {
-                "views": [
-                    {"view": v.view, "outcome": v.outcome.name.lower(), "reason": v.reason, **_drawn(v.drawn)}
-                    for v in views
-                ]
-            }
-        )
+        console.emit_json({"store": index.store.url, "views": [_moved(index, view) for view in views]})
+
+
+def _moved(index: Index, view: Moved) -> dict[str, Any]:
+    commit = view.revision.commit if view.revision is not None else None
+    held = {"commit": commit, "revision": view.number, "files": held_keys(index, view)}
+    return {
+        "view": view.view,
+        "outcome": view.outcome.name.lower(),
+        "reason": view.reason,
+        **held,
+        **_drawn(view.drawn),
+    }
+
+
+def held_keys(index: Index, view: Moved) -> list[str]:
+    """Return the keys of the files that a view holds now, sorted."""
+    if view.revision is None:
+        return []
+    projects = (index.project(name).state for name in view.revision.counts)
+    return sorted(record.key for state in projects for record in view.revision.records_of(state))
 
 
 def drawn(result: Drawn, *, json: bool) -> None:
@@ -124,12 +165,11 @@ def drawn(result: Drawn, *, json: bool) -> None:
         console.emit_json(_drawn(result))
 
 
-def revisions(plan: RollbackPlan) -> None:
+def revisions(state: ViewState, target: Revision | None) -> None:
     """Show a view's history with the present revision and the one to go back to."""
-    current = plan.state.current
     rows = []
-    for revision in reversed(plan.state.revisions):
-        mark = "now" if revision is current else "back to" if revision is plan.target else ""
+    for revision in reversed(state.revisions):
+        mark = "now" if revision is state.current else "back to" if revision is target else ""
         files = sum(sum(counts.values()) for counts in revision.counts.values())
         rows.append((mark, str(revision.number), _moment(revision.moved), revision.commit, str(files), revision.note))
     console.table(("", "revision", "moved", "commit", "files", "note"), rows)
@@ -144,6 +184,24 @@ def yank_plan(plan: YankPlan) -> None:
         for record in plan.found
     ]
     console.table(("file", "commit", "becomes"), rows)
+
+
+def yanked(index: Index, plan: YankPlan, result: Drawn, *, json: bool) -> None:
+    """Show what a yank changed."""
+    if plan.changed:
+        console.say(f"{console.plural(len(plan.changed), 'file')} changed, {_pages(result)}")
+    else:
+        drawn(result, json=False)
+    if json:
+        names = ("key", "commit", "version")
+        files = [
+            {**{name: getattr(record, name) for name in names}, "changed": record in plan.changed}
+            for record in plan.found
+        ]
+        numbers = {view: index.view(view).state.current for view in plan.views}
+        views = [{"view": view, "revision": now.number if now else None} for view, now in numbers.items()]
+        asked = {"project": plan.request.project, "version": str(plan.request.version), "reason": plan.request.reason}
+        console.emit_json({"store": index.store.url, **asked, "files": files, "views": views, **_drawn(result)})
 
 
 def findings(report: CheckReport, *, json: bool) -> None:
@@ -164,7 +222,7 @@ def prune_plan(plan: PrunePlan) -> None:
     console.table(("", "commit", "why"), rows)
 
 
-def prune_report(report: PruneReport, *, json: bool) -> None:
+def prune_report(index: Index, report: PruneReport, *, json: bool) -> None:
     """Show what a prune deleted."""
     if report.commits:
         commits, deleted = console.plural(len(report.commits), "commit"), console.plural(len(report.deleted), "object")
@@ -175,18 +233,63 @@ def prune_report(report: PruneReport, *, json: bool) -> None:
         console.warn(f"{commit} was kept after all: {reason}")
     if json:
         kept = [{"commit": commit, "reason": reason} for commit, reason in report.kept]
-        console.emit_json({"commits": report.commits, "deleted": report.deleted, "freed": report.freed, "kept": kept})
+        files = [key for key in report.deleted if key.endswith((".whl", ".tar.gz"))]
+        done = {"commits": report.commits, "files": files, "deleted": report.deleted, "freed": report.freed}
+        console.emit_json({"store": index.store.url, **done, "kept": kept})
 
 
-def adopted(report: AdoptReport, *, json: bool) -> None:
+def adopt_left(plan: AdoptPlan) -> None:
+    """Say what lies in the store and is not taken over."""
+    by_reason: dict[str, list[str]] = {}
+    for key, reason in plan.left:
+        by_reason.setdefault(reason, []).append(key)
+    for reason, keys in by_reason.items():
+        more = f" and {len(keys) - _SHOWN_KEYS} more" if len(keys) > _SHOWN_KEYS else ""
+        console.warn(f"not taken over: {', '.join(keys[:_SHOWN_KEYS])}{more} ({reason})")
+
+
+def adopt_judged(plan: AdoptPlan, judged: Sequence[Judged]) -> None:
+    """Show the files of an adoption before it is done."""
+    rows = [_adopt_row(stored.key, stored.size, facts, "new") for stored, facts in judged]
+    rows += [_adopt_row(stored.key, stored.size, None, "known before") for stored in plan.known]
+    _adopt_table(rows)
+
+
+def adopted(index: Index, plan: AdoptPlan, report: AdoptReport, *, json: bool) -> None:
     """Show what was taken over; the caller raises for what was refused."""
+    sizes = {stored.key: stored.size for stored in (*plan.new, *plan.known)}
+    states = [index.project(name).state for name in index.project_names()]
+    records = {key: record for state in states for key, record in state.files.items()}
+    rows = [_adopt_row(key, sizes[key], records.get(key), "adopted") for key in report.adopted]
+    rows += [_adopt_row(key, sizes[key], reason, "") for key, reason in report.refused]
+    rows += [_adopt_row(key, sizes[key], records.get(key), "known before") for key in report.known]
+    _adopt_table(rows)
     known = console.plural(len(report.known), "file")
     console.say(f"{console.plural(len(report.adopted), 'file')} adopted, {known} known before")
-    for key, reason in report.refused:
-        console.warn(f"{key}: {reason}")
     if json:
         refused = [{"key": key, "reason": reason} for key, reason in report.refused]
-        console.emit_json({"adopted": list(report.adopted), "known": list(report.known), "refused": refused})
+        left = [{"key": key, "reason": reason} for key, reason in plan.left]
+        done = {"adopted": list(report.adopted), "known": list(report.known), "refused": refused, "left": left}
+        console.emit_json({"store": index.store.url, **done})
+
+
+def _adopt_row(
+    key: str, size: int, facts: DistributionFacts | FileRecord | str | None, state: str
+) -> tuple[str, str, str, str, str]:
+    commit, _, name = key.partition("/")
+    if facts is None or isinstance(facts, str):
+        return name, console.size(size), "", commit, f"refused: {facts}" if facts else state
+    return name, console.size(size), facts.variant or "default", commit, state
+
+
+def _adopt_table(rows: Sequence[tuple[str, str, str, str, str]]) -> None:
+    if rows:
+        console.table(("file", "size", "variant", "commit", "state"), rows)
+
+
+def _short(text: str) -> str:
+    """Shorten the hashes in a table's cell; another cell, or the JSON, has them whole."""
+    return _HASH.sub(lambda found: found[0][:12], text)
 
 
 def _drawn(result: Drawn) -> dict[str, Any]:
@@ -194,9 +297,8 @@ def _drawn(result: Drawn) -> dict[str, Any]:
 
 
 def _pages(result: Drawn) -> str:
-    if not result.deleted:
-        return f"{len(result.written)} drawn"
-    return f"{len(result.written)} drawn, {len(result.deleted)} deleted"
+    drawn = f"{console.plural(len(result.written), 'page')} drawn"
+    return f"{drawn}, {len(result.deleted)} deleted" if result.deleted else drawn
 
 
 def _moment(stamp: str) -> str:

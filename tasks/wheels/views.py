@@ -12,13 +12,11 @@ from packaging.version import Version
 from tasks.support.errors import DataError, MissingInputError, OmniError, RemoteChangedError
 from tasks.support.source import Ancestry
 from tasks.wheels import layout
-from tasks.wheels.drawing import Drawn, draw_store, draw_view
+from tasks.wheels.drawing import Drawn, draw_store, draw_view, page_rows, pending, pending_store
 from tasks.wheels.index import Index, now
 from tasks.wheels.state import FileRecord, Revision, ViewState, count_variants
 from tasks.wheels.twins import twins_of
 from tasks.wheels.upload import CommitTime, best_time, show_commit
-
-AUTO = "auto"
 
 AskAncestry = Callable[[str, str], Ancestry]
 """Answers how an older commit (first) relates to a newer one (second)."""
@@ -49,11 +47,16 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Move:
-    """A planned move of one view, with the reason for its outcome."""
+    """A planned move of one view, with the reason for its outcome.
+
+    ``losses`` says what the view holds now and no longer would, ``pages`` what would be drawn, once it was looked at.
+    """
 
     candidate: Candidate
     outcome: Outcome
     reason: str
+    losses: tuple[str, ...] = ()
+    pages: Drawn | None = None
 
     @property
     def view(self) -> str:
@@ -65,11 +68,11 @@ class Move:
         rows = []
         if self.outcome is Outcome.MOVE:
             rows.append(("change state", layout.view_state(self.view), self.reason))
-        if self.outcome is not Outcome.KEPT:
-            rows.append(("draw pages", f"{self.view}/", "when they differ"))
-        else:
-            rows.append(("keep", f"{self.view}/", self.reason))
-        return rows
+        if self.outcome is Outcome.KEPT:
+            return [("keep", f"{self.view}/", self.reason)]
+        if self.pages is None:
+            return [*rows, ("draw pages", f"{self.view}/", "when they differ")]
+        return rows + page_rows(self.view, self.pages)
 
 
 @dataclass(frozen=True)
@@ -80,34 +83,13 @@ class Moved:
     outcome: Outcome
     reason: str
     drawn: Drawn
+    revision: Revision | None = None
+    """What the view holds now."""
 
-
-def views_wanted(index: Index, request: str, commit: str, *, nightly: bool) -> list[str]:
-    """Return the views that a request means.
-
-    ``auto`` is what CI wants: the commit's own view always, ``nightly`` on the nightly schedule, and
-    ``v<public version>`` of the configured project unless that is a development version. A release has one view:
-    the one that is there, else the one that is spelled as the commit's own files are.
-    """
-    if request != AUTO:
-        view = layout.check_view(request)
-        return [_spelled(index, view, commit_records(index, commit)) if layout.is_release(view) else view]
-    files = commit_records(index, commit)
-    versions = {Version(record.version) for record in files.get(index.rules.project, ())}
-    wanted = {layout.release_view(str(version)) for version in versions if not version.is_devrelease}
-    releases = sorted({_spelled(index, view, files) for view in wanted})
-    return [commit, *([layout.NIGHTLY] if nightly else []), *releases]
-
-
-def _spelled(index: Index, view: str, files: Mapping[str, Sequence[FileRecord]]) -> str:
-    """Return the one name of a release's view; the configured project's files have the first word."""
-    own = index.rules.project
-    for project in sorted(files, key=lambda project: (project != own, project)):
-        names = sorted({layout.release_view(record.version) for record in files[project]})
-        same = [name for name in names if layout.same_view(name, view)]
-        if same:
-            return index.known_view(same[0])
-    return index.known_view(view)
+    @property
+    def number(self) -> int | None:
+        """Return the number of that revision."""
+        return self.revision.number if self.revision is not None else None
 
 
 def commit_records(index: Index, commit: str) -> dict[str, tuple[FileRecord, ...]]:
@@ -122,6 +104,22 @@ def commit_records(index: Index, commit: str) -> dict[str, tuple[FileRecord, ...
     return {project: tuple(records) for project, records in found.items() if records}
 
 
+def foresee(index: Index, move: Move) -> Move:
+    """Look at what the move would draw and delete, as a dry run shows it; reads only."""
+    current = index.view(move.view).state.current
+    if move.outcome is Outcome.KEPT:
+        return move
+    revision = current
+    if current is not None and layout.is_commit(move.view):
+        revision = replace(current, counts=_counts(move.candidate.files))
+    elif move.outcome is Outcome.MOVE:
+        revision = _revision(index, index.view(move.view).state, move.candidate)
+    pages = pending(index, move.view, revision) if revision is not None else Drawn()
+    if move.outcome is Outcome.SAME:
+        pages += pending_store(index)
+    return replace(move, pages=pages)
+
+
 def plan_move(index: Index, view: str, commit: str, ancestry: AskAncestry = unknown_ancestry) -> Move:
     """Plan the move of one view to a commit's files; nothing is written.
 
@@ -132,7 +130,33 @@ def plan_move(index: Index, view: str, commit: str, ancestry: AskAncestry = unkn
     state = index.view(view).state
     _refuse_other_bytes(index, candidate, state.current)
     outcome, reason = judge(index, state, candidate, ancestry)
-    return Move(candidate, outcome, reason)
+    losses = _losses(state.current, candidate) if outcome is Outcome.MOVE else ()
+    return Move(candidate, outcome, reason, tuple(losses))
+
+
+def _losses(current: Revision | None, candidate: Candidate) -> list[str]:
+    """Return a sentence for each project, and each variant of one, that the view holds and the commit lacks."""
+    if current is None or candidate.view != layout.NIGHTLY:
+        return []
+    new = _counts(candidate.files)
+    said = []
+    for project, counts in current.counts.items():
+        if project not in new:
+            said.append(f"{candidate.view} loses {project}: commit {candidate.commit[:12]} has no file of it")
+            continue
+        gone = [variant or "default" for variant in counts if variant not in new[project]]
+        if gone:
+            builds = ", ".join(gone)
+            said.append(f"{candidate.view} loses {builds} of {project}: commit {candidate.commit[:12]} has none")
+    return said
+
+
+def way_back(index: Index, view: str, commit: str) -> str:
+    """Return the command that brings a commit back to a view that passed it over, or else what does."""
+    held = [revision.number for revision in index.view(view).state.revisions if revision.commit == commit]
+    if held:
+        return f"invoke wheels.rollback {view} --to {max(held)}"
+    return f"{view} never held it, and moves only forward; upload a newer commit, or publish this one as v<version>"
 
 
 def _candidate(index: Index, view: str, commit: str) -> Candidate:
@@ -189,13 +213,26 @@ def judge(index: Index, state: ViewState, candidate: Candidate, ancestry: AskAnc
         return Outcome.MOVE, "first publish"
     new_files = _merged(index, current, candidate)
     if current.commit == candidate.commit or candidate.view != layout.NIGHTLY:
+        others = _held_from(current, candidate)
+        kept = f"the same bytes are there: those of commit {', '.join(others)} stay" if others else ""
         if _same_files(current, candidate, new_files):
-            return Outcome.SAME, "same files"
-        return Outcome.MOVE, "more files" if current.commit == candidate.commit else f"adds commit {candidate.commit}"
+            return Outcome.SAME, kept or "same files"
+        added = "more files" if current.commit == candidate.commit else f"adds commit {candidate.commit}"
+        return Outcome.MOVE, f"{added}; {kept}" if kept else added
     back = _rolled_back_from(state, candidate.commit)
     if back is not None:
         return Outcome.KEPT, f"{candidate.commit} was rolled back; wheels.rollback --to {back} brings it back"
     return _nightly_order(current, candidate, ancestry)
+
+
+def _held_from(current: Revision, candidate: Candidate) -> list[str]:
+    """Return the other commits whose files of the same names, and so of the same bytes, a release keeps."""
+    if not layout.is_release(candidate.view):
+        return []
+    names = {record.filename for records in candidate.files.values() for record in records}
+    keys = (key for keys in (current.files or {}).values() for key in keys)
+    held = {key.partition("/")[0] for key in keys if key.rpartition("/")[2] in names}
+    return sorted(held - {candidate.commit})
 
 
 def _rolled_back_from(state: ViewState, commit: str) -> int | None:
@@ -257,15 +294,15 @@ def execute_move(index: Index, move: Move, ancestry: AskAncestry = unknown_ances
     else:
         # The view's pages for people link to the commit's; an upload that was stopped has not drawn those.
         draw_view(index, move.candidate.commit)
-        outcome, reason = _change(index, move.candidate, ancestry)
+        outcome, reason, after = _change(index, move.candidate, ancestry)
     if outcome is Outcome.KEPT:
-        return Moved(move.view, outcome, reason, Drawn())
+        return Moved(move.view, outcome, reason, Drawn(), after.current)
     # Also when it holds these files already: the move that brought them may have been stopped before its end.
     drawn = draw_view(index, move.view, sweep=True) + draw_store(index)
-    return Moved(move.view, outcome, reason, drawn)
+    return Moved(move.view, outcome, reason, drawn, after.current)
 
 
-def _change(index: Index, candidate: Candidate, ancestry: AskAncestry) -> tuple[Outcome, str]:
+def _change(index: Index, candidate: Candidate, ancestry: AskAncestry) -> tuple[Outcome, str, ViewState]:
     verdict: list[tuple[Outcome, str]] = []
 
     def change(state: ViewState) -> ViewState:
@@ -280,7 +317,7 @@ def _change(index: Index, candidate: Candidate, ancestry: AskAncestry) -> tuple[
     after = index.change_view(candidate.view, change)
     if verdict[-1][0] is Outcome.MOVE:
         confirm(index, after)
-    return verdict[-1]
+    return *verdict[-1], after
 
 
 def confirm(index: Index, moved: ViewState) -> None:

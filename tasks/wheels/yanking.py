@@ -81,11 +81,19 @@ def plan_yank(index: Index, wanted: YankRequest) -> YankPlan:
     if missing or not found:
         what = missing[0] if missing else f"{wanted.project} {wanted.version}"
         where = f" of commit {wanted.commit}" if wanted.commit else ""
-        there = sorted({record.version for record in index.project(wanted.project).state.files.values()})
-        hint = f"there are {', '.join(there[-10:])}" if there else "nothing of that project was ever uploaded there"
+        hint = _what_there_is(index.project(wanted.project).state, wanted)
         raise MissingInputError(f"no file {what}{where} in {index.store.url}", hint=hint)
     changed = tuple(record for record in found if record.yanked != wanted.reason)
     return YankPlan(wanted, tuple(found), changed, tuple(_views_with(index, wanted.project, found)))
+
+
+def _what_there_is(state: ProjectState, wanted: YankRequest) -> str:
+    """Return the hint for a file or version that is not there: its version's files, else the versions."""
+    alike = sorted({record.filename for record in _matching(state, replace(wanted, files=()))})
+    if wanted.files and alike:
+        return f"of {wanted.version} there are {', '.join(alike)}"
+    there = sorted({record.version for record in state.files.values()}, key=Version)
+    return f"there are {', '.join(there[-10:])}" if there else "nothing of that project was ever uploaded there"
 
 
 def _matching(state: ProjectState, wanted: YankRequest) -> list[FileRecord]:

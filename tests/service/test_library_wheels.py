@@ -23,7 +23,8 @@ from tasks.wheels.index import Index, timestamp
 from tasks.wheels.serving import serve
 from tasks.wheels.state import TimeSource
 from tasks.wheels.upload import CommitTime, execute_upload, plan_upload
-from tasks.wheels.views import AUTO, Outcome, execute_move, plan_move, views_wanted
+from tasks.wheels.views import Outcome, execute_move, plan_move
+from tasks.wheels.wanted import AUTO, views_wanted
 
 PROJECT = "vllm-omni"
 CACHE = Path(__file__).resolve().parents[2] / ".omni-ci" / "library-wheels"

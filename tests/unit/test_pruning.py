@@ -164,8 +164,15 @@ def test_the_share_of_files_counts_too(index: Index) -> None:
     upload(index, 1, *(("sample", f"1.{number}") for number in range(8)))
     for number in (2, 3, 4, 5):
         nightly(index, number)
+    planned = plan(index, keep=4, share=0.5)
+    assert "8 of 12 files" in planned.refusal.message if planned.refusal else False
+    # The table of a plan that is refused is whole, so that a person can choose the right share.
+    assert [choice.verdict for choice in planned.choices] == ["remove", *["keep"] * 4]
+    before = tree(index.store)
     with pytest.raises(DataError, match="8 of 12 files"):
-        plan(index, keep=4, share=0.5)
+        pruning.execute_prune(index, planned)
+    assert tree(index.store) == before
+    assert pruning.foretold(DataError("x", hint="y")).message == "a real run would be refused: x"
 
 
 def test_nothing_to_do_is_success_without_a_change(index: Index) -> None:

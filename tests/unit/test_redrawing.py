@@ -81,9 +81,35 @@ def test_one_view_that_cannot_be_drawn_does_not_keep_the_others_from_it(index: I
     assert index.store.head("nightly/index.html") is not None
 
 
-def test_the_plan_names_every_view_and_the_stores_page(index: Index) -> None:
-    keys = [key for _, key, _ in plan_redraw(index)]
-    assert keys == [f"{commit(number)}/" for number in (1, 2, 3)] + ["nightly/", "v0.1/", layout.BROWSE]
+def test_the_plan_names_exactly_what_a_redraw_writes_and_deletes(index: Index) -> None:
+    assert plan_redraw(index).actions() == []
+    index.store.delete("nightly/index.html")
+    index.store.put("v0.1/index.html", b"somebody's", layout.HTML, expected=None)
+    index.store.put("v0.1/gone/index.html", b"left over", layout.HTML, expected=None)
+    index.store.delete(layout.BROWSE)
+    before = tree(index.store)
+    plan = plan_redraw(index)
+    assert tree(index.store) == before
+    assert plan.actions() == [
+        ("draw pages", "nightly/", "1 page to write"),
+        ("draw pages", "v0.1/", "1 page to write"),
+        ("delete page", "v0.1/gone/index.html", "left over: nothing asks for it"),
+        ("draw page", layout.BROWSE, "it differs"),
+    ]
+    drawn = redraw_all(index)
+    assert set(drawn.written) == {"nightly/index.html", "v0.1/index.html", layout.BROWSE}
+    assert drawn.deleted == ("v0.1/gone/index.html",)
+    assert plan_redraw(index).actions() == []
+
+
+def test_the_plan_ends_in_the_error_that_the_redraw_ends_in(index: Index) -> None:
+    key = f"{commit(1)}/sample-0.1-py3-none-any.whl"
+    index.change_project("sample", lambda state: state.with_files({}, frozenset([key])))
+    planned = plan_redraw(index)
+    with pytest.raises(DataError) as caught:
+        redraw_all(index)
+    assert planned.error is not None
+    assert planned.error.message == caught.value.message
 
 
 def test_an_empty_store_gets_its_page(tmp_path: Path) -> None:
