@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from tasks.support.errors import DataError, RemoteChangedError, UsageError
 from tasks.support.store import ABSENT, ConditionFailedError, Progress
-from tasks.wheels import layout, pages
+from tasks.wheels import clock, layout, pages
 from tasks.wheels.distribution import DistributionFacts, Facts
 from tasks.wheels.drawing import Drawn, draw_store, draw_view
 from tasks.wheels.index import Index, now
@@ -209,13 +209,19 @@ def execute_upload(index: Index, plan: UploadPlan, progress: Progress | None = N
     """Upload what is new, record it, and bring the commit's pages up to date.
 
     Safe to repeat after a failure or a kill at any point; several uploads may run at once. Raises
-    RemoteChangedError while a prune removes the commit, and when it removed files that the plan found published.
+    RemoteChangedError while a prune removes the commit, and when it removed files that the plan found published;
+    ConfigurationError, before anything is recorded, when this machine's clock and the store's times disagree.
     """
     index.refuse_pruned([plan.commit])
+    projects = sorted({file.facts.project for file in plan.files})
+    if plan.missing:
+        clock.check_before_upload(index, projects)
+    started = clock.now_utc()
     with ThreadPoolExecutor(PARALLEL) as pool:
         done = pool.map(partial(_put_file, index, progress), plan.missing)
         uploaded = [key for keys in done for key in keys]
-    projects = sorted({file.facts.project for file in plan.files})
+    if uploaded:
+        clock.check_after_put(index, plan.commit, uploaded, started)
     for project in projects:
         chosen = [file.facts for file in plan.missing if file.facts.project == project]
         added = [make_record(plan.commit, plan.time, facts, now()) for facts in chosen]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -117,7 +118,7 @@ def test_young_commits_stay(index: Index, age: int) -> None:
     assert removed(planned) == ({1, 2} if age > 7 else set())
 
 
-def test_an_old_commit_with_a_young_file_stays(index: Index) -> None:
+def test_an_old_commit_with_a_young_file_stays(index: Index, folder: Path) -> None:
     """Somebody may be uploading to it right now."""
     upload(index, 1)
     upload(index, 2)
@@ -126,7 +127,15 @@ def test_an_old_commit_with_a_young_file_stays(index: Index) -> None:
         "sample",
         lambda state: state.with_files({key: _dated(record, old) for key, record in state.files.items()}),
     )
+    for stored in index.store.list():
+        os.utime(folder / "store" / stored.key, (1_767_225_600, 1_767_225_600))
     upload(index, 1, ("sample", "0.1+cu130"))
+    assert removed(plan(index, now=datetime.now(UTC))) == {2}
+    # A time that was recorded by a clock that is behind makes no young file old.
+    index.change_project(
+        "sample",
+        lambda state: state.with_files({key: _dated(record, old) for key, record in state.files.items()}),
+    )
     assert removed(plan(index, now=datetime.now(UTC))) == {2}
 
 
