@@ -9,6 +9,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import shlex
 import stat
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -67,7 +68,7 @@ class FileStore:
             found = plain_stat(path)
             if found is None:
                 self._check_root()
-        return None if found is None else _stored(key, found)
+        return None if found is None else _stored(key, path, found)
 
     def get(self, key: str) -> Blob | None:
         """Read a small object whole, or return None when there is no such object."""
@@ -78,7 +79,7 @@ class FileStore:
                 self._check_root()
                 return None
             stack.callback(os.close, opened)
-            stored = _stored(key, os.fstat(opened))
+            stored = _stored(key, path, os.fstat(opened))
             # In one piece, as a rule: joining several would hold the object twice.
             return Blob(stored, b"".join(pieces(opened, 0, stored.size, stored.size)))
 
@@ -199,7 +200,7 @@ class FileStore:
         except FileNotFoundError:
             return None
         if stat.S_ISREG(found.st_mode):
-            return _stored(key, found)
+            return _stored(key, path, found)
         if stat.S_ISLNK(found.st_mode):
             raise _linked(path, key)
         if not stat.S_ISDIR(found.st_mode):
@@ -309,8 +310,13 @@ def _etag(found: os.stat_result) -> str:
     return f'"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"'
 
 
-def _stored(key: str, found: os.stat_result) -> Stored:
-    modified = datetime.fromtimestamp(found.st_mtime, UTC)
+def _stored(key: str, path: Path, found: os.stat_result) -> Stored:
+    try:
+        modified = datetime.fromtimestamp(found.st_mtime, UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise DataError(
+            f"{path} has a modification time outside the years 1 to 9999", hint=f"touch {shlex.quote(str(path))}"
+        ) from error
     return Stored(key=key, size=found.st_size, etag=_etag(found), modified=modified)
 
 

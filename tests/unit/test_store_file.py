@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -10,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ import pytest
 from tasks.support.errors import ConfigurationError, DataError, OmniError, UsageError
 from tasks.support.store import ABSENT, ConditionFailedError, Headers, ObjectStore, open_store
 from tasks.support.store_file import FileStore
+from tests.faults import memory_folder
 
 PAGE = Headers("text/html; charset=utf-8", "no-cache")
 ROOT = Path(__file__).parents[2]
@@ -185,6 +189,31 @@ def test_a_tag_changes_with_every_write(store: FileStore, root: Path, monkeypatc
     assert (root / "k").stat().st_mtime_ns > 2**32 * 10**9
     assert len(set(tags)) == len(tags)
     assert [one.etag for one in store.list()] == tags[-1:]
+
+
+@pytest.mark.parametrize("seconds", [253_402_300_800, 2**53, -62_135_596_801, -(2**53)])
+def test_a_time_that_no_calendar_has_is_told_with_its_file(seconds: int) -> None:
+    # ext4 has no such times, a folder in memory has.
+    with memory_folder() as root:
+        _a_time_that_no_calendar_has(FileStore(root), root, seconds)
+
+
+def _a_time_that_no_calendar_has(store: FileStore, root: Path, seconds: int) -> None:
+    store.put("d/k", b"data", PAGE, expected=ABSENT)
+    path = root / "d" / "k"
+    with contextlib.suppress(OverflowError, OSError):
+        os.utime(path, (seconds, seconds))
+    if path.stat().st_mtime != seconds:
+        pytest.skip("this file system has no such time")
+    calls: list[Callable[[], object]] = [
+        lambda: store.head("d/k"), lambda: store.get("d/k"), lambda: [*store.list()], lambda: [*store.list("d/")]
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(DataError, match=re.escape(f"{path} has a modification time")) as caught:
+            call()
+        assert caught.value.hint == f"touch {path}"
+    os.utime(path)
+    assert [one.key for one in store.list()] == ["d/k"]
 
 
 def test_nothing_is_kept_of_what_failed(store: FileStore, root: Path, tmp_path: Path) -> None:
