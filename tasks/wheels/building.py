@@ -7,6 +7,7 @@ import re
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from packaging.utils import canonicalize_name
 
 from tasks.support import paths, process, variables
 from tasks.support.command_line import Argv, Changes, last_useful_line
@@ -32,7 +35,7 @@ from tasks.support.errors import (
 from tasks.support.redaction import redact
 from tasks.support.settings import CHECKOUT, inherited_environment
 from tasks.support.source import HOOK_VARIABLES, commit_of, commit_time, dirty_names, git, has_git
-from tasks.wheels.built_files import DEFAULT_DEVICE, DEVICES, TARGET_DEVICE, place, read_built
+from tasks.wheels.built_files import DEFAULT_DEVICE, DEVICES, TARGET_DEVICE, check_beside, place, read_built
 from tasks.wheels.distribution import Facts
 from tasks.wheels.layout import check_commit
 from tasks.wheels.source_copy import CopyKind, make_copy, newest_time
@@ -229,9 +232,25 @@ def run_build(plan: BuildPlan, patterns: tuple[str, ...], *, logs: Path = LOGS) 
         with busy(f"building for {plan.device}"):
             _run_backend(copy, work, environment, log)
         facts = read_built(work / "out", plan.device, plan.epoch, patterns)
-        check_files([item.path for item in facts], work / "out")
+        check_files([item.path for item in facts], work / "out", log=log)
         placed = place(facts, plan.dist, patterns)
     return BuildResult(plan, placed, log, time.monotonic() - started)
+
+
+def check_dist(plan: BuildPlan, patterns: tuple[str, ...]) -> None:
+    """Raise DataError when it is known before the build that its files cannot lie beside those in ``dist``."""
+    name = project_name(plan.source)
+    if name is not None:
+        check_beside(plan.dist, name, plan.commit, patterns)
+
+
+def project_name(source: Path) -> str | None:
+    """Return the project's normalised name as its pyproject.toml states it (PEP 621), or None."""
+    try:
+        document = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))
+        return canonicalize_name(document["project"]["name"], validate=True)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # the build says what is wrong with it
 
 
 def build_environment(inherited: Mapping[str, str], plan: BuildPlan, work: Path) -> Changes:

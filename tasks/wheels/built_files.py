@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,7 +69,8 @@ def place(facts: tuple[Facts, ...], dist: Path, patterns: tuple[str, ...]) -> tu
     moved: list[Path] = []
     try:
         dist.mkdir(parents=True, exist_ok=True)
-        new = [item for item in facts if not _is_there(item, dist, patterns)]
+        _refuse_others(facts, dist, patterns)
+        new = [item for item in facts if not paths.is_there(dist / item.filename)]
         with tempfile.TemporaryDirectory(prefix=".omni-ci-", dir=dist) as stage:
             for item in new:
                 shutil.copyfile(item.path, Path(stage) / item.filename)
@@ -83,22 +86,63 @@ def place(facts: tuple[Facts, ...], dist: Path, patterns: tuple[str, ...]) -> tu
     return tuple(replace(item, path=dist / item.filename) for item in facts)
 
 
-def _is_there(item: Facts, dist: Path, patterns: tuple[str, ...]) -> bool:
-    """Say whether ``dist`` holds this very file; refuse what must not lie beside it."""
-    version = without_variant(Version(item.version), patterns)
-    for path in sorted(dist.iterdir()):
+def check_beside(dist: Path, project: str, commit: str, patterns: tuple[str, ...]) -> None:
+    """Raise DataError when files in ``dist`` cannot lie beside a build of ``commit``, as far as their names tell.
+
+    One whose version names another commit, as setuptools_scm's ``+g<hash>`` does, cannot; and of files of two
+    versions at least one is in the way of whatever version is built.
+    """
+    there = _of_project(dist, project)
+    versions = {path: without_variant(version, patterns) for path, version in there.items()}
+    stale = [path for path, version in there.items() if _names_another(version, commit)]
+    if len(set(versions.values())) > 1 and not stale:
+        stale = sorted(there)
+    if stale:
+        raise _in_the_way(dist, stale, f"a build of commit {commit}")
+
+
+def _names_another(version: Version, commit: str) -> bool:
+    named = (re.fullmatch(r"g([0-9a-f]{7,40})", part) for part in (version.local or "").split("."))
+    return any(found is not None and not commit.startswith(found[1]) for found in named)
+
+
+def _of_project(dist: Path, project: str) -> dict[Path, Version]:
+    """Return a project's distributions in a folder, sorted by path, with their versions."""
+    found = {}
+    for path in sorted(dist.iterdir()) if paths.is_folder(dist) else ():
         try:
-            other = parse_filename(path.name)
+            name = parse_filename(path.name)
         except DataError:
             continue
-        if other.project == item.project and without_variant(other.version, patterns) != version:
-            raise DataError(
-                f"{dist} holds another version, {path.name}, beside {item.filename}",
-                hint="remove it, or choose another --dist",
-            )
-    path = dist / item.filename
-    if not paths.is_there(path):
-        return False
-    if read_facts(path, patterns).sha256 != item.sha256:
-        raise DataError(f"{path} is there with other bytes", hint="remove it, or choose another --dist")
-    return True
+        if name.project == project:
+            found[path] = name.version
+    return found
+
+
+def _in_the_way(dist: Path, files: Sequence[Path], what: str) -> DataError:
+    names = ", ".join(path.name for path in files)
+    remove = shlex.join(["rm", "--", *map(str, files)])
+    return DataError(
+        f"{dist} holds other versions' files, which cannot lie beside {what}: {names}",
+        hint=f"choose another --dist, or remove them: {remove}",
+    )
+
+
+def _refuse_others(facts: Sequence[Facts], dist: Path, patterns: tuple[str, ...]) -> None:
+    """Refuse, all at once, what must not lie beside these files: another version, or other bytes under a name."""
+    others: list[Path] = []
+    for item in facts:
+        version = without_variant(Version(item.version), patterns)
+        there = _of_project(dist, item.project)
+        others += [path for path, other in there.items() if without_variant(other, patterns) != version]
+    if others:
+        raise _in_the_way(dist, sorted(set(others)), ", ".join(item.filename for item in facts))
+    same = [dist / item.filename for item in facts if paths.is_there(dist / item.filename)]
+    digests = {item.filename: item.sha256 for item in facts}
+    changed = [path for path in same if read_facts(path, patterns).sha256 != digests[path.name]]
+    if changed:
+        are = "is" if len(changed) == 1 else "are"
+        raise DataError(
+            f"{', '.join(map(str, changed))} {are} there with other bytes",
+            hint=f"choose another --dist, or remove what is there: {shlex.join(['rm', '--', *map(str, changed)])}",
+        )

@@ -56,6 +56,7 @@ def build(
     )
     plan = building.plan_build(request, building.survey(checkout, request.commit, request.dist))
     showing.build_plan(plan)
+    building.check_dist(plan, chosen.wheels.variants)
     if dry_run:
         showing.dry_run([(what, str(plan.dist), why) for what, why in plan.actions], json=json)
         return
@@ -103,7 +104,7 @@ def upload(
     facts = [read_facts(file, chosen.wheels.variants) for file in files]
     check_labels(about.commit, facts)
     plan = plan_upload(index, about.commit, begin.commit_time(about.checkout, about.commit, commit_time), facts)
-    showing.upload_plan(plan)
+    showing.upload_plan(index, plan)
     if dry_run:
         showing.dry_run(plan.actions(), json=json)
         return

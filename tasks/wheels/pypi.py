@@ -27,8 +27,9 @@ from tasks.wheels import begin, layout, showing, twine_calls
 from tasks.wheels.distribution import parse_filename
 from tasks.wheels.index import Index
 from tasks.wheels.published import Service, find_service, read_published
-from tasks.wheels.pypi_plan import PublishPlan, choose_records, parse_release, plan_publish
+from tasks.wheels.pypi_plan import PlannedFile, PublishPlan, choose_records, parse_release, plan_publish
 from tasks.wheels.state import FileRecord
+from tasks.wheels.upload import Standing
 
 TOKEN = "PYPI_TOKEN"  # noqa: S105 - the variable's name
 PATIENCE = 120.0
@@ -249,18 +250,22 @@ def run_command(
 
 def _show_plan(plan: PublishPlan) -> None:
     rows = [
-        (file.record.filename, console.size(file.record.size), f"sha256:{file.record.sha256[:12]}", file.standing.value)
+        (file.record.filename, console.size(file.record.size), f"sha256:{file.record.sha256[:12]}", _standing(file))
         for file in plan.files
     ]
     console.table(("file", "size", "digest", "state"), rows)
-    console.say(f"{plan.project} {plan.version} of commit {plan.commit}")
+    console.say(f"{plan.project} {plan.version} of commit {plan.commit} ({plan.why})")
+
+
+def _standing(file: PlannedFile) -> str:
+    return "already there, same sha256" if file.standing is Standing.PUBLISHED else file.standing.value
 
 
 def _show_report(report: PublishReport, *, json: bool) -> None:
     if report.warning:
         console.warn(report.warning)
     elif report.uploaded:
-        console.say(f"{len(report.uploaded)} uploaded and read back · {report.plan.index}")
+        console.say(f"{console.plural(len(report.uploaded), 'file')} uploaded and read back · {report.plan.index}")
     else:
         console.say(f"nothing to do: every file is there · {report.plan.index}")
     if json:

@@ -35,6 +35,8 @@ class PublishPlan:
     commit: str
     files: tuple[PlannedFile, ...]
     index: str
+    why: str
+    """Why it is this commit."""
 
     @property
     def new(self) -> tuple[PlannedFile, ...]:
@@ -73,14 +75,17 @@ def plan_publish(
     MissingInputError when its wheel (or, with ``sdist``, its sdist) is not there, DataError when a file is yanked,
     when two commits built it with other bytes, or when the index has it with other bytes.
     """
-    chosen = choose_records(index, version, commit, sdist=sdist)
+    chosen, why = choose_records(index, version, commit, sdist=sdist)
     files = tuple(PlannedFile(record, _compare(record, published)) for record in chosen)
     project = canonicalize_name(index.rules.project)
-    return PublishPlan(project, parse_release(version), chosen[0].commit, files, published.index)
+    return PublishPlan(project, parse_release(version), chosen[0].commit, files, published.index, why)
 
 
-def choose_records(index: Index, version: str, commit: str | None, *, sdist: bool) -> list[FileRecord]:
-    """Return the files of exactly this version in the order of their upload; raises as ``plan_publish`` says."""
+def choose_records(index: Index, version: str, commit: str | None, *, sdist: bool) -> tuple[list[FileRecord], str]:
+    """Return the files of exactly this version in the order of their upload, and why they are their commit's.
+
+    Raises as ``plan_publish`` says.
+    """
     wanted = parse_release(version)
     project = canonicalize_name(index.rules.project)
     state = index.project(project).state
@@ -88,17 +93,17 @@ def choose_records(index: Index, version: str, commit: str | None, *, sdist: boo
     everywhere = [record for record in state.files.values() if _matches(record, wanted, kinds)]
     _refuse_two_builds(everywhere, wanted)
     if commit is None:
-        chosen = _choose_commit(everywhere, wanted)
+        chosen, why = _choose_commit(everywhere, wanted)
         where, there = index.store.url, [*state.files.values()]
     else:
-        there = [*commit_records(index, commit).get(project, ())]
+        there, why = [*commit_records(index, commit).get(project, ())], "it was named"
         chosen, where = [record for record in there if _matches(record, wanted, kinds)], f"commit {commit}"
     for kind in sorted(kinds, key=lambda kind: kind is Kind.SDIST):
         if not any(_kind(record) is kind for record in chosen):
             raise _missing(kind, project, wanted, where, there)
     _refuse_yanked(chosen)
     # The sdist comes last: alone, it would make installers build what a wheel is about to offer.
-    return sorted(chosen, key=lambda record: (_kind(record) is Kind.SDIST, record.filename))
+    return sorted(chosen, key=lambda record: (_kind(record) is Kind.SDIST, record.filename)), why
 
 
 def _kind(record: FileRecord) -> Kind:
@@ -130,8 +135,11 @@ def _refuse_two_builds(records: Iterable[FileRecord], wanted: Version) -> None:
             )
 
 
-def _choose_commit(records: Sequence[FileRecord], wanted: Version) -> list[FileRecord]:
-    """Return the files of the commit that has all that any commit has of the version; of several, the newest."""
+def _choose_commit(records: Sequence[FileRecord], wanted: Version) -> tuple[list[FileRecord], str]:
+    """Return the files of the commit that has all that any commit has of the version; of several, the newest.
+
+    The second value says why it is that one.
+    """
     by_commit: dict[str, list[FileRecord]] = {}
     for record in records:
         by_commit.setdefault(record.commit, []).append(record)
@@ -139,7 +147,7 @@ def _choose_commit(records: Sequence[FileRecord], wanted: Version) -> list[FileR
         commit: {record.filename for record in files if record.yanked is None} for commit, files in by_commit.items()
     }
     if not any(living.values()):
-        return list(records)
+        return list(records), ""
     best = max(living, key=lambda commit: (len(living[commit]), by_commit[commit][0].commit_time, commit))
     for commit, names in living.items():
         if names - living[best]:
@@ -147,7 +155,11 @@ def _choose_commit(records: Sequence[FileRecord], wanted: Version) -> list[FileR
                 f"no commit has all files of {wanted}: {commit} has {min(names - living[best])}, {best} does not",
                 hint="choose one with --commit",
             )
-    return by_commit[best]
+    alike = sum(names == living[best] for names in living.values())
+    if alike > 1:
+        return by_commit[best], f"the newest of {alike} commits with the same files of {wanted}"
+    others = " all files of it; others have some" if len(living) > 1 else " this version"
+    return by_commit[best], f"the only commit with{others}"
 
 
 def _refuse_yanked(records: Iterable[FileRecord]) -> None:

@@ -6,11 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from packaging.utils import canonicalize_name
+
 from tasks.support import console
 from tasks.wheels.drawing import Drawn
 from tasks.wheels.index import Index
 from tasks.wheels.state import FileRecord, Revision, ViewState
-from tasks.wheels.upload import UploadPlan, UploadReport
+from tasks.wheels.upload import Standing, UploadPlan, UploadReport
 from tasks.wheels.views import Move, Moved, Outcome
 
 if TYPE_CHECKING:
@@ -59,7 +61,10 @@ def build_result(result: BuildResult, *, json: bool) -> None:
         console.emit_json(result.as_json())
 
 
-def upload_plan(plan: UploadPlan) -> None:
+_COMPARED = {Standing.PUBLISHED: "already there: recorded with the same sha256, and the object has the same size"}
+
+
+def upload_plan(index: Index, plan: UploadPlan) -> None:
     """Show the files of an upload."""
     rows = [
         (
@@ -67,14 +72,23 @@ def upload_plan(plan: UploadPlan) -> None:
             console.size(file.facts.size),
             file.facts.variant or "default",
             f"sha256:{file.facts.sha256[:12]}",
-            file.standing.value,
+            _COMPARED.get(file.standing, file.standing.value),
         )
         for file in plan.files
     ]
     console.table(("file", "size", "variant", "digest", "state"), rows)
     console.say(f"commit {plan.commit} of {_moment(plan.time.moment)} ({plan.time.source.value})")
-    for warning in plan.warnings:
+    for warning in (*plan.warnings, *_strangers(index, plan)):
         console.warn(warning)
+
+
+def _strangers(index: Index, plan: UploadPlan) -> list[str]:
+    """Return a sentence for each project that is not the configured one."""
+    own = canonicalize_name(index.rules.project)
+    return [
+        f"{project} is not {own}, the project of this index: pip finds it there, but the store's page does not show it"
+        for project in sorted({file.facts.project for file in plan.files} - {own})
+    ]
 
 
 def upload_report(index: Index, report: UploadReport, *, json: bool) -> None:

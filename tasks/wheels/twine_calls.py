@@ -45,17 +45,31 @@ class FileRefusedError(ServiceRefusedError):
         self.exists = exists
 
 
-def check_files(paths: Sequence[Path], folder: Path) -> None:
-    """Have twine judge the files' descriptions strictly; DataError with its words for those that fail."""
+def check_files(paths: Sequence[Path], folder: Path, *, log: Path | None = None) -> None:
+    """Have twine judge the files' descriptions strictly; DataError with what it says of the first that fails.
+
+    With ``log``, that of a build, all of its words are appended there; without, this is part of a publish.
+    """
     said = _twine(["check", "--strict", *paths], folder, {}, timeout=_SECONDS)
-    if said.code:
-        lines = (said.stdout + said.stderr).decode("utf-8", "replace").splitlines()
-        words = " ".join(" ".join(line.split()) for line in lines if not line.rstrip().endswith("PASSED"))
-        words = words.replace(f"{folder}/", "")
-        raise DataError(
-            f"twine check: {redact(words)[:_EXCERPT]}",
-            hint="nothing was uploaded; correct the project's description, and build a new version",
-        )
+    if not said.code:
+        return
+    text = redact((said.stdout + said.stderr).decode("utf-8", "replace").replace(f"{folder}/", ""))
+    hint = "nothing was uploaded; correct the project's description, and build a new version"
+    if log is not None:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"\ntwine check --strict:\n{text}")
+        hint = f"correct the project's description and build again; all that twine says is in {log}"
+    raise DataError(_complaint(text, [path.name for path in paths]), hint=hint)
+
+
+def _complaint(text: str, names: Sequence[str]) -> str:
+    """Make one sentence of what ``twine check`` printed: the files that failed, and what it says of the first."""
+    failed = [found[1] for found in re.finditer(r"^Checking (.+): FAILED\b.*$", text, re.MULTILINE)]
+    reason = re.search(r"^(?:ERROR|WARNING)\s+(.*)", text, re.MULTILINE)
+    shown = ", ".join(name for name in names if name in failed)
+    if not shown or reason is None:
+        return f"twine check failed: {last_useful_line(text.encode())[:_EXCERPT]}"
+    return f"twine check refuses {shown}: {reason[1].strip()[:_EXCERPT]}"
 
 
 def upload_file(path: Path, upload_url: str | None, token: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,7 @@ from packaging.version import Version
 
 from tasks.support.errors import ConfigurationError, DataError
 from tasks.support.settings import load
-from tasks.wheels.built_files import check_variant, place, read_built
+from tasks.wheels.built_files import check_beside, check_variant, place, read_built
 from tasks.wheels.distribution import Facts, Kind
 from tasks.wheels.variants import without_variant
 from tests.wheel_factory import make_sdist, make_wheel, sdist_truncated, two_versions
@@ -284,3 +285,69 @@ def test_a_dist_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "dist").write_text("a file")
     with pytest.raises(ConfigurationError, match=f"cannot write to {tmp_path}/dist: File exists"):
         place(built(tmp_path / "out"), tmp_path / "dist", PATTERNS)
+
+
+COMMIT = "1234567" + "a" * 33
+OTHER_COMMIT = "7654321" + "b" * 33
+
+
+@pytest.mark.parametrize(
+    ("there", "in_the_way"),
+    [
+        ((), ()),
+        (("sample-1.0.dev1+g1234567", "sample-1.0.dev1+g1234567.rocm"), ()),
+        (("sample-1.0",), ()),
+        (("sample-1.0", "sample-1.0+rocm"), ()),
+        (("other-0.1.dev1+g7654321", "other-0.2"), ()),
+        (("sample-1.0.dev1+g7654321",), ("sample-1.0.dev1+g7654321",)),
+        (("sample-1.0.dev1+g7654321.d20260101", "sample-2.0"), ("sample-1.0.dev1+g7654321.d20260101",)),
+        (("sample-1.0", "sample-1.1", "sample-1.1+rocm"), ("sample-1.0", "sample-1.1", "sample-1.1+rocm")),
+    ],
+)
+def test_what_cannot_lie_beside_a_build_is_known_before_it_and_named_whole(
+    tmp_path: Path, there: tuple[str, ...], in_the_way: tuple[str, ...]
+) -> None:
+    dist = tmp_path / "my dist"
+    dist.mkdir()
+    names = [f"{name}{end}" for name in there for end in (".tar.gz", "-py3-none-any.whl")]
+    for name in (*names, "notes.txt"):
+        (dist / name).touch()
+    if not in_the_way:
+        check_beside(dist, "sample", COMMIT, PATTERNS)
+        return
+    with pytest.raises(DataError) as caught:
+        check_beside(dist, "sample", COMMIT, PATTERNS)
+    stale = [name for name in names if name.startswith(tuple(f"{way}{end}" for way in in_the_way for end in "-."))]
+    _removes(caught.value.hint, dist, stale)
+    assert all(name in caught.value.message for name in stale)
+    check_beside(dist, "sample", COMMIT, PATTERNS)
+
+
+def _removes(hint: str | None, dist: Path, stale: list[str]) -> None:
+    """Run the command of a hint, and see that exactly these files are gone."""
+    before = {path.name for path in dist.iterdir()}
+    command = (hint or "").partition(": ")[2]
+    assert command.startswith("rm -- ")
+    subprocess.run(["sh", "-c", command], check=True)
+    assert before - {path.name for path in dist.iterdir()} == set(stale)
+
+
+def test_before_the_first_build_there_is_no_dist(tmp_path: Path) -> None:
+    check_beside(tmp_path / "dist", "sample", COMMIT, PATTERNS)
+
+
+@pytest.mark.parametrize("other", ["another version", "other bytes"])
+def test_after_a_build_all_that_is_in_the_way_is_named_at_once(tmp_path: Path, other: str) -> None:
+    dist = tmp_path / "my dist"
+    dist.mkdir()
+    version = "1.0" if other == "other bytes" else "0.9"
+    old = [
+        make_sdist(dist, version=version, extra="Keywords: old\n").name,
+        make_wheel(dist, version=version, extra="Keywords: old\n").name,
+    ]
+    facts = built(tmp_path / "out")
+    with pytest.raises(DataError) as caught:
+        place(facts, dist, PATTERNS)
+    assert all(name in caught.value.message for name in old)
+    _removes(caught.value.hint, dist, old)
+    place(facts, dist, PATTERNS)

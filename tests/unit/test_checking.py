@@ -655,3 +655,35 @@ def test_rules_of_the_index_are_those_given(index: Index) -> None:
         if "label" in finding.what or "variant" in finding.what
     ]
     assert labels == ["cu130 in version 1.0.dev1+cu130 is no known variant: the file counts as default"]
+
+
+@pytest.mark.parametrize("key", [WHEEL, CU130, OTHER])
+def test_a_file_with_other_bytes_of_the_same_size_is_found_by_a_deep_check(index: Index, key: str) -> None:
+    data = bytearray(read(index.store, key))
+    right = hashlib.sha256(data).hexdigest()
+    data[len(data) // 2] ^= 1
+    write(index.store, key, bytes(data))
+    assert told(check_view(index, "nightly")) == []
+    wrong = hashlib.sha256(data).hexdigest()
+    for view in ("nightly", C1):
+        assert told(check_view(index, view, deep=True)) == [
+            ("error", key, f"its sha256 is {wrong}, and {right} in the state")
+        ]
+
+
+def test_a_deep_check_reports_a_lost_or_cut_file_once(index: Index) -> None:
+    assert told(check_view(index, "nightly", deep=True)) == []
+    index.store.delete(WHEEL)
+    write(index.store, CU130, b"cut")
+    assert told(check_view(index, "nightly", deep=True)) == told(check_view(index, "nightly"))
+    assert [finding.key for finding in check_view(index, "nightly", deep=True).findings] == sorted([WHEEL, CU130])
+
+
+def test_causes_come_before_what_follows_from_them(index: Index) -> None:
+    index.store.delete(WHEEL)
+    index.store.delete(f"{OTHER}{layout.METADATA_SUFFIX}")
+    index.store.delete("nightly/index.html")
+    index.store.delete("nightly/browse.html")
+    keys = [finding.key for finding in check_view(index, "nightly").findings]
+    assert keys[:2] == sorted([WHEEL, f"{OTHER}{layout.METADATA_SUFFIX}"])
+    assert all(key.startswith("nightly/") for key in keys[2:])

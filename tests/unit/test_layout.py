@@ -45,3 +45,12 @@ def test_a_releases_view_keeps_the_spelling_of_its_version(given: str, view: str
 )
 def test_two_names_mean_one_view_when_their_versions_are_equal(one: str, other: str, same: bool) -> None:
     assert layout.same_view(one, other) is layout.same_view(other, one) is same
+
+
+@pytest.mark.parametrize("version", ["0.1.1", "0.28.0rc1", "1!2.0", "0.1.1+rocm", "V0.1.1"])
+def test_a_version_that_lacks_its_v_is_answered_with_the_view(version: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        layout.check_view(version)
+    name = (caught.value.hint or "").removeprefix("did you mean ").removesuffix("?")
+    assert name == layout.check_view(name)
+    assert name == layout.release_view(version.lower())

@@ -180,9 +180,13 @@ def test_one_yanked_file_of_several_stops_the_others(tmp_path: Path) -> None:
 
 def test_several_commits_with_the_same_bytes_are_one_and_the_fullest_is_taken(tmp_path: Path) -> None:
     same = [record(A, "1.0"), record(B, "1.0"), record(C, "1.0")]
-    assert plan(index_of(tmp_path / "same", *same), "1.0").commit == C
+    chosen = plan(index_of(tmp_path / "same", *same), "1.0")
+    assert (chosen.commit, chosen.why) == (C, "the newest of 3 commits with the same files of 1.0")
     fuller = [*same, record(A, "1.0", tag="py3-none-win32")]
-    assert plan(index_of(tmp_path / "fuller", *fuller), "1.0").commit == A
+    chosen = plan(index_of(tmp_path / "fuller", *fuller), "1.0")
+    assert (chosen.commit, chosen.why) == (A, "the only commit with all files of it; others have some")
+    assert plan(index_of(tmp_path / "named", *fuller), "1.0", B).why == "it was named"
+    assert plan(index_of(tmp_path / "alone", same[0]), "1.0").why == "the only commit with this version"
 
 
 def test_files_spread_over_commits_are_never_mixed(tmp_path: Path) -> None:

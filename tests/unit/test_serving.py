@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import http.client
+import shlex
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -24,10 +25,12 @@ from tasks.support.errors import (
     UsageError,
 )
 from tasks.support.store import ABSENT, Blob, Headers, ObjectStore, Stored, open_store
-from tasks.wheels import layout
+from tasks.wheels import browse, layout
+from tasks.wheels.index import Index
 from tasks.wheels.negotiation import Form, choose_form, choose_range, range_counts, still_fresh
 from tasks.wheels.routing import RefusedError, parse_target
-from tasks.wheels.serving import Server, serve
+from tasks.wheels.serving import Server, serve, usage_lines
+from tests.factory_index import RULES, commit, index_of, nightly
 from tests.faults import Wrapped
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -703,3 +706,53 @@ def test_requests_are_logged_only_when_asked_for(store: ObjectStore, capfd: pyte
         ask(talking, "/browse.html")
         ask_raw(talking, b"GET /\x1b[31mred HTTP/1.0\r\n\r\n")
     assert capfd.readouterr().err == "200 GET /browse.html HTTP/1.1\n400 GET /?[31mred HTTP/1.0\n"
+
+
+@pytest.fixture(scope="module", params=[None, "https://wheels.invalid/omni"])
+def people(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Index:
+    """Return an index whose pages for people know their own address, or do not."""
+    rules = replace(RULES, public_url=request.param)
+    index = index_of(open_store(str(tmp_path_factory.mktemp("people") / "store")), rules)
+    nightly(index, 1, ("sample", "1.0"), ("sample", "1.0+cu130"), ("other-thing", "2.0"))
+    return index
+
+
+@pytest.mark.parametrize("view", ["nightly", commit(1)])
+@pytest.mark.parametrize("page", ["browse.html", "sample/browse.html", "other-thing/browse.html"])
+def test_pages_that_do_not_know_their_address_get_the_servers(people: Index, view: str, page: str) -> None:
+    key = f"{view}/{page}"
+    blob = people.store.get(key)
+    assert blob is not None
+    knows = browse.PLACEHOLDER.encode() not in blob.data
+    assert knows or people.rules.public_url is None
+    with serve(people.store) as first, serve(people.store) as second:
+        got = ask(first, f"/{key}")
+        assert got.status == 200
+        assert browse.PLACEHOLDER not in got.text
+        assert "does not know its own address" not in got.text
+        assert (got.body == blob.data) is knows
+        if not knows:
+            assert f"{first.url}/{view}/" in got.text
+        head = ask(first, f"/{key}", "HEAD")
+        assert head.body == b""
+        for name in ("ETag", "Content-Length", "Content-Type", "Cache-Control"):
+            assert head.headers[name] == got.headers[name]
+        assert int(got.headers["Content-Length"]) == len(got.body)
+        for method in ("GET", "HEAD"):
+            assert ask(first, f"/{key}", method, If_None_Match=got.headers["ETag"]).status == 304
+        # Another port is another page: what a browser keeps from the one must not pass for the other.
+        assert (ask(second, f"/{key}", If_None_Match=got.headers["ETag"]).status == 304) is knows
+        assert (ask(first, f"/{key}", If_None_Match=blob.etag).status == 304) is knows
+    assert people.store.get(key) == blob
+
+
+@pytest.mark.parametrize(("view", "count"), [("nightly", 3), ("v1!2.0", 3), (None, 1)])
+def test_the_lines_to_paste_are_whole_commands(view: str | None, count: int) -> None:
+    lines = usage_lines("http://127.0.0.1:1", view, "some-project")
+    assert len(lines) == count
+    assert lines[0].endswith("/browse.html")
+    for line in lines[1:]:
+        words = shlex.split(line)
+        assert words[-1] == "some-project"
+        (address,) = (word for word in words if word.startswith("http"))
+        assert address == f"http://127.0.0.1:1/{quote(view or '', safe='')}/"

@@ -99,6 +99,16 @@ def test_another_reason_replaces_the_first(index: Index) -> None:
     assert set(yanked(index).values()) == {"why"}
 
 
+def test_a_file_that_is_not_there_is_answered_with_those_of_its_version(index: Index) -> None:
+    records = index.project("sample").state.files.values()
+    for sha in (None, *sorted({record.commit for record in records})):
+        with pytest.raises(MissingInputError, match="nothere") as caught:
+            yank(index, "0.1", commit=sha, files=("nothere",))
+        of_version = {r.filename for r in records if r.version.split("+")[0] == "0.1" and sha in (None, r.commit)}
+        said = {name for name in (caught.value.hint or "").replace(",", " ").split() if name.endswith(".whl")}
+        assert said == of_version
+
+
 @pytest.mark.parametrize(
     ("project", "version", "commit_number", "files"),
     [
