@@ -7,6 +7,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tasks.registry.documents import Descriptor, Manifest
@@ -14,6 +15,14 @@ from tasks.registry.interface import Progress, Repository
 from tasks.registry.references import RepositoryName
 
 Hook = Callable[[str, str], None]
+"""Called with what is done and to what: a tag, else a digest, or in a store a key."""
+
+CHANGES = ("tag", "put_manifest", "put_blob", "mount", "delete_manifest", "put", "delete")
+"""What the hooks of repositories and of stores call a change."""
+
+
+def nothing(_method: str, _what: str) -> None:
+    return
 
 
 @dataclass
@@ -56,13 +65,14 @@ class Wrapped:
 
 @dataclass
 class Hooked(Wrapped):
-    """A repository that logs its calls as (method, reference) and calls ``hook`` ahead of each.
+    """A repository that logs its calls as (method, what), and calls ``hook`` ahead of each, ``after`` behind a change.
 
-    Inside a blob the hook is called with ``read`` or ``send`` ahead of every chunk, which has at most ``piece``
-    bytes; behind each change with ``done``. What it raises is the call's failure.
+    Writing a tag is called ``tag``. Inside a blob ``hook`` is called with ``read`` or ``send`` ahead of every chunk,
+    which has at most ``piece`` bytes. What a hook raises is the call's failure.
     """
 
-    hook: Hook = lambda _method, _reference: None
+    hook: Hook = nothing
+    after: Hook = nothing
     piece: int = 1 << 20
     log: list[tuple[str, str]] = field(default_factory=list)
     read: Counter[str] = field(default_factory=Counter)
@@ -70,13 +80,13 @@ class Hooked(Wrapped):
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def calls(self, *methods: str) -> list[str]:
-        """Return the references of these methods' calls, in order."""
-        return [reference for method, reference in self.log if method in methods]
+        """Return to what these methods were applied, in order."""
+        return [what for method, what in self.log if method in methods]
 
     @property
-    def changes(self) -> list[str]:
+    def changes(self) -> list[tuple[str, str]]:
         """Return what was written, mounted or deleted, in order."""
-        return self.calls("put_blob", "put_manifest", "mount", "delete_manifest")
+        return [call for call in self.log if call[0] in CHANGES]
 
     def head(self, reference: str) -> Descriptor | None:
         self._called("head", reference)
@@ -87,9 +97,8 @@ class Hooked(Wrapped):
         return super().manifest(reference)
 
     def put_manifest(self, manifest: Manifest, tag: str | None = None) -> None:
-        self._called("put_manifest", tag or manifest.digest)
-        super().put_manifest(manifest, tag)
-        self.hook("done", tag or manifest.digest)
+        with self._change("tag" if tag else "put_manifest", tag or manifest.digest):
+            super().put_manifest(manifest, tag)
 
     def has_blob(self, digest: str) -> bool:
         self._called("has_blob", digest)
@@ -100,20 +109,27 @@ class Hooked(Wrapped):
         return self._passed("read", digest, super().read_blob(digest, start), self.read)
 
     def put_blob(self, blob: Descriptor, chunks: Iterator[bytes], progress: Progress | None = None) -> None:
-        self._called("put_blob", blob.digest)
-        super().put_blob(blob, self._passed("send", blob.digest, chunks, self.sent), progress)
-        self.hook("done", blob.digest)
+        with self._change("put_blob", blob.digest):
+            super().put_blob(blob, self._passed("send", blob.digest, chunks, self.sent), progress)
 
     def mount(self, blob: Descriptor, source: Repository) -> bool:
-        self._called("mount", blob.digest)
-        mounted = super().mount(blob, source)
-        self.hook("done", blob.digest)
-        return mounted
+        with self._change("mount", blob.digest):
+            return super().mount(blob, source)
 
-    def _called(self, method: str, reference: str) -> None:
+    def delete_manifest(self, digest: str) -> bool:
+        with self._change("delete_manifest", digest):
+            return super().delete_manifest(digest)
+
+    def _called(self, method: str, what: str) -> None:
         with self.lock:
-            self.log.append((method, reference))
-        self.hook(method, reference)
+            self.log.append((method, what))
+        self.hook(method, what)
+
+    @contextmanager
+    def _change(self, method: str, what: str) -> Iterator[None]:
+        self._called(method, what)
+        yield
+        self.after(method, what)
 
     def _passed(self, method: str, digest: str, chunks: Iterator[bytes], counts: Counter[str]) -> Iterator[bytes]:
         for chunk in chunks:
@@ -125,25 +141,35 @@ class Hooked(Wrapped):
                 yield piece
 
 
+class Mountless(Hooked):
+    """A repository that mounts nothing."""
+
+    def mount(self, blob: Descriptor, source: Repository) -> bool:
+        return False
+
+
 @dataclass
-class FailAt:
-    """A hook that raises ``error()`` at the calls numbered from ``first`` on, ``times`` times in all."""
+class Strike:
+    """A hook that does something at the calls numbered from ``first`` on, ``times`` times in all.
+
+    It counts over every repository and store that has it; ``methods`` are those that count, none meaning all.
+    """
 
     first: int
-    error: Callable[[], BaseException]
-    methods: tuple[str, ...] = ()
+    deed: Hook
+    methods: tuple[str, ...] = CHANGES
     times: int = 1
     seen: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def __call__(self, method: str, reference: str) -> None:
+    def __call__(self, method: str, what: str) -> None:
         if self.methods and method not in self.methods:
             return
         with self.lock:
             self.seen += 1
             due = self.first <= self.seen < self.first + self.times
         if due:
-            raise self.error()
+            self.deed(method, what)
 
     @property
     def struck(self) -> bool:
@@ -151,13 +177,15 @@ class FailAt:
         return self.seen >= self.first
 
 
-def kill_at(number: int) -> Hook:
-    """Return a hook that kills this process, without any clean-up, at its call of that number."""
-    left = [number]
+def raising(error: Callable[[], BaseException]) -> Hook:
+    """Return what raises an error, for a strike."""
 
-    def hook(_method: str, _reference: str) -> None:
-        left[0] -= 1
-        if left[0] <= 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+    def deed(_method: str, _what: str) -> None:
+        raise error()
 
-    return hook
+    return deed
+
+
+def kill(_method: str, _what: str) -> None:
+    """End this process without any clean-up."""
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -30,7 +30,7 @@ from tasks.support.errors import (
 from tasks.support.transfers import SILENT, Transfers
 from tests.factory_image import Image, attested, image, index, layer, noise, store
 from tests.faults import in_child, memory_folder
-from tests.registry_faults import FailAt, Hooked, kill_at
+from tests.registry_faults import Hooked, Mountless, Strike, kill, nothing, raising
 
 ONE = Limits(workers=1, attempts=3, pause=0.001)
 FOUR = Limits(attempts=3, pause=0.001)
@@ -214,11 +214,7 @@ def test_blobs_of_the_same_registry_are_mounted(source: Hooked, folder: Path) ->
 
 
 def test_a_refused_mount_becomes_a_stream(source: Hooked, folder: Path) -> None:
-    class Refusing(Hooked):
-        def mount(self, blob: Descriptor, source: Repository) -> bool:
-            return False
-
-    staging, public = Hooked(source.inner), Refusing(LayoutRepository(folder / "public"))
+    staging, public = Hooked(source.inner), Mountless(LayoutRepository(folder / "public"))
     report = copy(staging, public)
     assert (report.copied.size, report.mounted) == (MADE.size, Tally())
     assert complete(public)
@@ -226,7 +222,7 @@ def test_a_refused_mount_becomes_a_stream(source: Hooked, folder: Path) -> None:
 
 def test_progress_counts_every_byte_once_however_often_it_was_sent(source: Hooked, target: Hooked) -> None:
     watching = Watching()
-    target.hook = FailAt(5, lambda: TemporaryError("cut"), ("send",), times=3)
+    target.hook = Strike(5, raising(lambda: TemporaryError("cut")), ("send",), times=3)
     report = copy(source, target, Limits(workers=1, attempts=9, pause=0.001), watching)
     assert report.retries > 0
     for digest, part in MADE.blobs.items():
@@ -238,11 +234,12 @@ def test_progress_counts_every_byte_once_however_often_it_was_sent(source: Hooke
 def test_a_passing_failure_is_overcome(source: Hooked, target: Hooked) -> None:
     for number in count(1):
         shutil.rmtree(target.inner.name.folder or "", ignore_errors=True)
-        strike = FailAt(number, lambda: TemporaryError("cut"), ("put_blob", "send", "has_blob", "head", "put_manifest"))
+        cut = raising(lambda: TemporaryError("cut"))
+        strike = Strike(number, cut, ("put_blob", "send", "has_blob", "head", "put_manifest"))
         plan = plan_copy(source, target, MADE.top.children, [MADE.top], limits=ONE)
         target.hook = strike
         report = execute_copy(plan, source, target, limits=ONE)
-        target.hook = lambda _method, _reference: None
+        target.hook = nothing
         assert complete(target)
         assert report.retries == strike.struck
         if not strike.struck:
@@ -270,9 +267,9 @@ def test_a_lasting_failure_at_any_boundary_leaves_what_a_second_run_completes(
     for number in count(1, 7):
         shutil.rmtree(target.inner.name.folder or "", ignore_errors=True)
         plan = plan_copy(source, target, MADE.top.children, [MADE.top], limits=ONE)
-        failing.hook = strike = FailAt(number, failure, times=10**9)
+        failing.hook = failing.after = strike = Strike(number, raising(failure), (), times=10**9)
         error = outcome(lambda: execute_copy(plan, source, target, limits=ONE))  # noqa: B023 - called in this turn
-        failing.hook = lambda _method, _reference: None
+        failing.hook = failing.after = nothing
         if not strike.struck:
             assert error is None
             break
@@ -362,7 +359,8 @@ def test_a_kill_at_any_boundary_leaves_what_a_second_run_completes(step: int, so
     kills = 0
     for number in count(1, step):
         shutil.rmtree(target.inner.name.folder or "", ignore_errors=True)
-        killed = Streaming(target.inner, hook=kill_at(number), piece=4096)
+        strike = Strike(number, kill, ())
+        killed = Streaming(target.inner, hook=strike, after=strike, piece=4096)
         ended = in_child(lambda: copy(source, killed, ONE))  # noqa: B023 - called in this turn
         assert ended in {0, -signal.SIGKILL}
         assert sound(target)

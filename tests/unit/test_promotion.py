@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,8 @@ from tasks.release.promotion_plan import Parties, Request
 from tasks.support.errors import OmniError, RemoteChangedError, ServiceRefusedError, TemporaryError
 from tests import factory_image as images
 from tests.factory_release import World, children_of, commit, is_whole, nightly, release, tags_of
-from tests.faults import in_child, memory_folder
-from tests.repository_faults import Countdown, HookedStore, Watched, kill, nothing
+from tests.faults import Meddling, in_child, memory_folder
+from tests.registry_faults import Hook, Hooked, Mountless, Strike, kill, nothing, raising
 
 
 @pytest.fixture
@@ -121,37 +121,21 @@ def test_an_older_nightly_gets_its_own_tag_only(world: World) -> None:
 # Two at once
 
 
-def interleavings(world: World, hooked: Callable[[Watched], None]) -> None:
-    """Publish commit 1 through a repository that ``hooked`` meddles with."""
-    watched = Watched(world.public)
-    hooked(watched)
-    execute_publish(
-        Parties(world.staging, watched, world.store),
-        World(world.staging, watched, world.store).plan(nightly(1)),
-        Run("one"),
-    )
-
-
 @pytest.mark.parametrize("at", range(1, 30))
 def test_two_nightlies_at_once_never_mix_their_commits(world: World, at: int) -> None:
     world.staged(1)
     world.staged(2)
     other: list[OmniError] = []
 
-    def publish_two(_what: str) -> None:
+    def publish_two(_method: str, _what: str) -> None:
         try:
             world.nightly(2, "two")
         except OmniError as error:
             other.append(error)
 
-    countdown = Countdown(at, publish_two)
-
-    def hooked(watched: Watched) -> None:
-        watched.before = countdown.hook
-
     stopped: list[OmniError] = []
     try:
-        interleavings(world, hooked)
+        World(world.staging, Hooked(world.public, hook=Strike(at, publish_two)), world.store).publish(nightly(1), "one")
     except OmniError as error:
         stopped.append(error)
     for failure in stopped:
@@ -218,7 +202,7 @@ def test_no_tag_moves_when_the_ledger_takes_no_intent(world: World) -> None:
         if key.startswith("_ledger/nightly/"):
             raise ServiceRefusedError("the disk is full")
 
-    store = HookedStore(world.store, before=refuse)
+    store = Meddling(world.store, before=refuse)
     with pytest.raises(ServiceRefusedError, match="no tag was moved: the disk is full") as caught:
         execute_publish(Parties(world.staging, world.public, store), plan, Run("r"))
     assert caught.value.exit_code == 69
@@ -236,7 +220,7 @@ def test_a_result_that_could_not_be_written_is_written_by_the_next_run(world: Wo
             if len(keys) > 1:
                 raise ServiceRefusedError("the disk is full")
 
-    store = HookedStore(world.store, before=refuse_second)
+    store = Meddling(world.store, before=refuse_second)
     with pytest.raises(ServiceRefusedError) as caught:
         execute_publish(Parties(world.staging, world.public, store), plan, Run("r"))
     assert caught.value.message == "every tag was moved, but the ledger has no result of it: the disk is full"
@@ -270,11 +254,9 @@ def prepared(folder: Path) -> World:
     return World.of_folders(folder / "world")
 
 
-def disturbed(world: World, hook_before: object, hook_after: object, request: Request) -> None:
-    before = hook_before if callable(hook_before) else nothing
-    after = hook_after if callable(hook_after) else nothing
-    public = Watched(world.public, before=before, after=after)
-    store = HookedStore(world.store, before=before, after=after)
+def disturbed(world: World, request: Request, *, before: Hook = nothing, after: Hook = nothing) -> None:
+    public = Hooked(world.public, hook=before, after=after)
+    store = Meddling(world.store, before=before, after=after)
     World(world.staging, public, store).publish(request, "disturbed")
 
 
@@ -296,7 +278,7 @@ def completes(world: World, request: Request, wanted: dict[str, str], where: str
     for tag, digest in world.tags().items():
         assert is_whole(world.public, digest), f"{where}: {tag}"
     assert not is_mixed(world, floating), where
-    public = Watched(world.public)
+    public = Hooked(world.public)
     there = {blob for made in world.staging.tags() for blob in blobs_of(world, made) if public.has_blob(blob)}
     World(world.staging, public, world.store).publish(request, "again")
     assert not there & set(public.calls("put_blob", "mount")), where
@@ -324,8 +306,8 @@ def test_a_kill_at_any_change_is_completed_by_a_second_run(folder: Path, request
     while not codes or codes[-1] == -signal.SIGKILL:
         number += 1
         world = prepared(folder)
-        countdown = Countdown(number, kill)
-        codes.append(in_child(lambda w=world, c=countdown: disturbed(w, None, c.hook, request_)))  # type: ignore[misc]
+        strike = Strike(number, kill)
+        codes.append(in_child(lambda w=world, s=strike: disturbed(w, request_, after=s)))  # type: ignore[misc]
         assert codes[-1] in {0, -signal.SIGKILL}
         completes(world, request_, wanted, f"killed after change {number}")
     assert number > 15
@@ -343,13 +325,9 @@ def test_a_failure_at_any_change_is_told_and_completed(folder: Path, request_: R
         number += 1
         world = prepared(folder)
         before = world.tags()
-
-        def fail(what: str) -> None:
-            raise ServiceRefusedError(f"no {what}")
-
-        countdown = Countdown(number, fail)
+        strike = Strike(number, raising(lambda: ServiceRefusedError("no")))
         try:
-            disturbed(world, None if lost else countdown.hook, countdown.hook if lost else None, request_)
+            disturbed(world, request_, **{"after" if lost else "before": strike})
         except OmniError as error:
             moved = {tag for tag, digest in world.tags().items() if before.get(tag) != digest}
             if " · moved: " in error.message:
@@ -359,7 +337,7 @@ def test_a_failure_at_any_change_is_told_and_completed(folder: Path, request_: R
                 assert set(told) - {"none"} <= moved
             elif not error.message.startswith("every tag was moved"):
                 assert moved == set()
-        failed = countdown.happened
+        failed = strike.struck
         completes(world, request_, wanted, f"failed at change {number}")
     assert number > 15
 
@@ -373,7 +351,7 @@ def test_nothing_public_changes_when_a_layer_has_other_bytes(world: World, folde
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    world.public = Watched(world.public, mounts=False)
+    world.public = Mountless(world.public)
     with pytest.raises(OmniError, match=r"mismatch|other bytes") as caught:
         world.nightly(1)
     assert layer in caught.value.message

@@ -18,23 +18,23 @@ from tasks.support.errors import OmniError, RemoteChangedError, UsageError
 from tasks.support.source import Ancestry
 from tests import factory_image as images
 from tests.factory_release import World, commit, nightly, passed, release, time_of
-from tests.repository_faults import Watched
+from tests.registry_faults import Hooked
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     made = World.of_folders(tmp_path)
-    made.staging, made.public = Watched(made.staging), Watched(made.public)
+    made.staging, made.public = Hooked(made.staging), Hooked(made.public)
     return made
 
 
 def refused(world: World, request: Request) -> OmniError:
     """Plan what must be refused; nothing may have been written to the public repository."""
-    before = len(world.public.log) if isinstance(world.public, Watched) else 0
+    assert isinstance(world.public, Hooked)
+    world.public.log.clear()
     with pytest.raises(OmniError) as caught:
         world.plan(request)
-    assert isinstance(world.public, Watched)
-    assert [call for call in world.public.log[before:] if call[0] not in {"head", "manifest", "read_blob"}] == []
+    assert world.public.changes == []
     assert world.entries(request.channel) == []
     return caught.value
 
@@ -213,12 +213,17 @@ def test_a_commits_nightly_that_is_there_with_other_bytes_is_refused(world: Worl
 @pytest.mark.parametrize("request_", REQUESTS, ids=["nightly", "release"])
 def test_a_plan_only_looks_and_is_what_happens(world: World, request_: Request) -> None:
     world.staged(1)
-    assert isinstance(world.public, Watched)
-    assert isinstance(world.staging, Watched)
+    assert isinstance(world.public, Hooked)
+    assert isinstance(world.staging, Hooked)
     world.staging.log.clear()
     world.public.log.clear()
     plan = world.plan(request_)
-    assert {method for method, _ in world.staging.log + world.public.log} <= {"head", "manifest", "read_blob"}
+    assert {method for method, _ in world.staging.log + world.public.log} <= {
+        "head",
+        "manifest",
+        "has_blob",
+        "read_blob",
+    }
     configs = {staged.image.config.digest for staged in plan.images if staged.image.config}
     assert set(world.staging.calls("read_blob")) == configs
     assert world.public.calls("read_blob") == []
@@ -234,8 +239,8 @@ def test_what_is_published_already_asks_for_no_body_and_writes_nothing(world: Wo
     world.staged(1)
     world.publish(request_)
     entries = world.entries(request_.channel)
-    assert isinstance(world.public, Watched)
-    assert isinstance(world.staging, Watched)
+    assert isinstance(world.public, Hooked)
+    assert isinstance(world.staging, Hooked)
     world.public.log.clear()
     world.staging.log.clear()
     report = world.publish(request_)

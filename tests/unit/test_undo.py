@@ -17,8 +17,8 @@ from tasks.release.undo import execute_rollback, plan_rollback
 from tasks.support.errors import MissingInputError, RemoteChangedError, UsageError
 from tests import factory_image as images
 from tests.factory_release import World, commit, nightly
-from tests.faults import in_child, memory_folder
-from tests.repository_faults import Countdown, HookedStore, Watched, kill
+from tests.faults import Meddling, in_child, memory_folder
+from tests.registry_faults import Hooked, Strike, kill
 
 GROUP = ("nightly-x86_64", "nightly-aarch64", "nightly")
 
@@ -54,7 +54,7 @@ def of(world: World, number: int) -> dict[str, str]:
 
 def test_a_rollback_takes_the_whole_group_back_and_nothing_else(world: World) -> None:
     before = world.tags()
-    public = world.public = Watched(world.public)
+    public = world.public = Hooked(world.public)
     plan = world.rollback()
     assert group(world) == of(world, 2)
     assert {tag: d for tag, d in world.tags().items() if tag not in GROUP} == {
@@ -113,7 +113,7 @@ def test_a_rollback_goes_where_it_is_told(world: World, by: str) -> None:
 
 @pytest.mark.parametrize("to", ["nightly:1", "../x", "sha256:12", "", "a b", "x" * 200])
 def test_a_hostile_place_to_go_to_is_a_usage_error(world: World, to: str) -> None:
-    public = world.public = Watched(world.public)
+    public = world.public = Hooked(world.public)
     with pytest.raises(UsageError, match="not a tag"):
         world.rollback(to=to)
     assert public.log == []
@@ -209,9 +209,8 @@ def test_a_rollback_that_was_killed_is_completed_and_goes_no_further(
         number += 1
         shutil.rmtree(folder / "world")
         shutil.copytree(folder / "base", folder / "world")
-        countdown = Countdown(number, kill)
-        public = Watched(world.public, after=countdown.hook)
-        store = HookedStore(world.store, after=countdown.hook)
+        strike = Strike(number, kill)
+        public, store = Hooked(world.public, after=strike), Meddling(world.store, after=strike)
         code = in_child(lambda p=public, s=store: World(world.staging, p, s).rollback(run=again))  # type: ignore[misc]
         assert code in {0, -signal.SIGKILL}
         newest = world.entries()[0]
