@@ -10,13 +10,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from tasks.support.errors import (
-    ConfigurationError,
     CredentialsError,
     MissingInputError,
     OmniError,
     ServiceRefusedError,
     TemporaryError,
 )
+from tasks.support.packages import missing_package
 from tasks.support.redaction import redact
 from tasks.support.settings import CHECKOUT
 
@@ -67,9 +67,7 @@ def open_session(
     try:
         from tasks.support.http_session import DoorSession
     except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"{error.name} is not installed here", hint="install this tool's dependency group 'release'"
-        ) from error
+        raise (missing_package(error) or error) from error
     return DoorSession(Manners(connect, read, retries, backoff, longest_pause, connections, frozenset(allow)))
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.support import s3_errors
 from tasks.support.errors import ConfigurationError, DataError, MissingInputError, ServiceRefusedError, UsageError
+from tasks.support.packages import missing_package
 from tasks.support.s3_parts import PartSource, PartsUpload, Section, open_source
 from tasks.support.s3_probe import ConditionProver, as_condition
 from tasks.support.store import (
@@ -352,8 +353,8 @@ def _make_client(limits: Limits) -> S3Client:
     """Make a client with AWS's own settings; botocore uses path-style addresses for a custom endpoint."""
     try:
         import boto3  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise ConfigurationError("S3 stores need boto3, which is not installed here") from error
+    except ModuleNotFoundError as error:
+        raise (missing_package(error) or error) from error
     from botocore.config import Config
     from botocore.exceptions import InvalidRegionError
 

@@ -15,6 +15,7 @@ from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
 from tasks.support.errors import OmniError, UsageError
+from tasks.support.packages import missing_package
 
 INTERRUPTED = 130
 OUR_BUG = 70
@@ -91,6 +92,8 @@ def report(error: Exception) -> int:
     """Show an error to people and return its exit code; only unforeseen ones show a traceback."""
     from tasks.support import console
 
+    if isinstance(error, ModuleNotFoundError):
+        error = missing_package(error) or error
     if isinstance(error, OmniError):
         console.show_error(error)
         return error.exit_code
@@ -106,16 +109,20 @@ def report(error: Exception) -> int:
 def task(
     *,
     help: Mapping[str, str],  # noqa: A002 - invoke's own word
+    example: str | None = None,
     iterable: Sequence[str] = (),
     may_be_empty: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], OmniTask]:
     """Make a task of a function.
 
     Parameters without a default are positional; every other one is a flag. ``help`` has a line for each. An empty
-    word is refused except for the parameters in ``may_be_empty``.
+    word is refused except for the parameters in ``may_be_empty``. ``example`` is a command line without its
+    ``invoke``, shown by ``--help``, whose usage line names no positional.
     """
 
     def decorate(body: Callable[..., Any]) -> OmniTask:
+        if example is not None:
+            body.__doc__ = f"{(body.__doc__ or '').rstrip()}\n\nExample: invoke {example}\n"
         made: OmniTask = invoke_task(klass=OmniTask, help=dict(help), iterable=list(iterable), auto_shortflags=False)(
             body
         )
