@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import ipaddress
+import re
 import socket
 import sys
 import threading
@@ -191,6 +192,20 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = IDLE_SECONDS
     disable_nagle_algorithm = True
     _answered = False
+
+    def parse_request(self) -> bool:
+        """Read a request's head; one that two readers could divide differently ends the connection (RFC 9112)."""
+        if not super().parse_request():
+            return False
+        lengths = self.headers.get_all("Content-Length", [])
+        # A line that is no header, such as a name with a blank before its colon, ends the library's reading.
+        if self.headers.defects or self.headers.get_payload():
+            self.send_error(HTTPStatus.BAD_REQUEST, "a line of the head is no header")
+        elif len(lengths) > 1 or not all(re.fullmatch(r"[0-9]+", length.strip(" \t")) for length in lengths):
+            self.send_error(HTTPStatus.BAD_REQUEST, "the length of the body is not told by one number")
+        else:
+            return True
+        return False
 
     def do_GET(self) -> None:
         """Answer with an object, a part of it, or a redirect."""

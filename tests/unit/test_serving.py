@@ -636,6 +636,15 @@ def test_a_body_is_never_taken_for_a_request(server: Server) -> None:
         assert b"Connection: close" in answer
 
 
+ODD_HEADS = [
+    b"Content-Length: 0\r\nContent-Length: 0", b"Content-Length: 0\r\ncontent-length: 40", b"Content-Length : 40",
+    b"Content-Length\t: 40", b"Host: x\r\nTransfer-Encoding : chunked", b"Host : x\r\nContent-Length: 0",
+    b"no colon", b": no name", b" folded: x\r\nHost: x", b"Content-Length: 0, 40", b"Content-Length: +0",
+    b"Content-Length: -1", b"Content-Length: 0x0", b"Content-Length:", "Content-Length: \u0664".encode(),
+    b"a b: x", b"\xff: x",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
@@ -643,6 +652,7 @@ def test_a_body_is_never_taken_for_a_request(server: Server) -> None:
         (b"DELETE /browse.html HTTP/1.1\r\n\r\n", b" 501 "),
         (b"nonsense\r\n\r\n", b" 400 "),
         (b"GET / HTTP/9.9\r\n\r\n", b" 505 "),
+        *((b"GET /browse.html HTTP/1.1\r\n" + head + b"\r\n\r\n", b" 400 ") for head in ODD_HEADS),
         (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", b" 414 "),
         (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", b" 431 "),
     ],
