@@ -114,14 +114,29 @@ def locate_source(settings: Settings, cwd: Path, *, checkout: Path = CHECKOUT) -
 def has_git(source: Path) -> bool:
     """Say whether git facts of this folder are the source's own.
 
-    A folder that lies untracked in somebody else's checkout (an unpacked sdist) has none.
+    A folder that lies untracked in somebody else's checkout (an unpacked sdist) has none. Raises ConfigurationError
+    where there was to be a repository and git finds none.
     """
     prefix = git(source, "rev-parse", "--show-prefix", or_no=True)
     if b"not a git repository" in prefix.stderr:
+        _refuse_broken_git(source)
         return False
     if prefix.code:
         raise DataError(f"git cannot read {source}: {last_useful_line(prefix.stderr)}", hint="repair the checkout")
     return prefix.stdout == b"\n" or bool(git(source, "ls-files", "-z", "--", ".").stdout)
+
+
+def _refuse_broken_git(source: Path) -> None:
+    """Raise ConfigurationError for a ``.git`` that leads nowhere, or that holds no repository any more."""
+    for folder in (source, *source.absolute().parents):
+        entry = folder / ".git"
+        with suppress(OSError):
+            if entry.is_symlink() or entry.is_file() or any((entry / name).exists() for name in ("HEAD", "objects")):
+                raise ConfigurationError(
+                    f"{entry} is there, but git finds no repository through it",
+                    hint="a worktree needs its repository at hand too (in a container: mount both); "
+                    "repair it, or pass another --source",
+                )
 
 
 def commit_of(source: Path) -> str:

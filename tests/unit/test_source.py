@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -232,6 +234,51 @@ def test_looking_writes_nothing(source: Path) -> None:
     before = index.read_bytes()
     assert not is_dirty(source)
     assert index.read_bytes() == before
+
+
+def _leads_nowhere(source: Path) -> None:
+    shutil.rmtree(source / ".git")
+    (source / ".git").write_text("gitdir: /nowhere/.git/worktrees/x\n")
+
+
+def _is_a_dead_link(source: Path) -> None:
+    shutil.rmtree(source / ".git")
+    (source / ".git").symlink_to("/nowhere/.git")
+
+
+def _is_a_junk_file(source: Path) -> None:
+    shutil.rmtree(source / ".git")
+    (source / ".git").write_bytes(b"\0\xff")
+
+
+def _has_a_junk_head(source: Path) -> None:
+    (source / ".git" / "HEAD").write_bytes(b"\0junk")
+
+
+def _has_no_head(source: Path) -> None:
+    (source / ".git" / "HEAD").unlink()
+
+
+def _has_no_objects(source: Path) -> None:
+    shutil.rmtree(source / ".git" / "objects")
+
+
+@pytest.mark.parametrize(
+    "damage", [_leads_nowhere, _is_a_dead_link, _is_a_junk_file, _has_a_junk_head, _has_no_head, _has_no_objects]
+)
+def test_a_repository_that_git_cannot_find_does_not_pass_for_none(source: Path, damage: Callable[[Path], None]) -> None:
+    head = commit_of(source)
+    damage(source)
+    (source / "below").mkdir()
+    for ask in (has_git, commit_of, is_dirty, lambda path: commit_time(path, head)):
+        for folder in (source, source / "below"):
+            with pytest.raises((ConfigurationError, DataError), match=re.escape(str(source))):
+                ask(folder)
+
+
+def test_an_empty_folder_of_that_name_is_no_repository(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    assert not has_git(tmp_path)
 
 
 def test_another_owner_is_told_in_one_sentence(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
