@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from configparser import Error as ParserError
+from configparser import RawConfigParser
 from dataclasses import asdict, dataclass
 from enum import Enum
 from importlib import import_module
@@ -267,7 +269,18 @@ def _aws(settings: Settings) -> Finding:
     if settings.variable("AWS_PROFILE"):
         return Finding("AWS credentials", State.HERE, "a profile is named by AWS_PROFILE", needed_by)
     home = settings.variable("HOME") or str(Path.home())
-    if Path(home, ".aws", "credentials").is_file() or Path(home, ".aws", "config").is_file():
+    files = (
+        settings.variable("AWS_SHARED_CREDENTIALS_FILE") or Path(home, ".aws", "credentials"),
+        settings.variable("AWS_CONFIG_FILE") or Path(home, ".aws", "config"),
+    )
+    there = [Path(file) for file in files if Path(file).is_file()]
+    for file in there:
+        try:
+            RawConfigParser(default_section="").read_string(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, ParserError) as error:
+            broken = f"cannot read {file} ({type(error).__name__})"  # not its message: that may quote the file
+            return Finding("AWS credentials", State.BROKEN, broken, needed_by, "repair or remove it")
+    if there:
         return Finding("AWS credentials", State.HERE, "~/.aws is there", needed_by)
     remedy = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use a machine with a role"
     return Finding("AWS credentials", State.MISSING, "none in the environment or ~/.aws", needed_by, remedy)

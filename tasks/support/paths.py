@@ -29,6 +29,19 @@ def absolute(path: Path | str) -> Path:
     return found if found.is_absolute() else current_folder() / found
 
 
+def without_steps_up(path: Path) -> Path:
+    """Return the same place without ``..``: up from a link is up from where it leads, as the system sees it."""
+    parts = path.parts
+    if ".." not in parts:
+        return path
+    last = len(parts) - parts[::-1].index("..")
+    with _explained(path):
+        try:
+            return Path(*parts[:last]).resolve().joinpath(*parts[last:])
+        except RuntimeError as error:  # of links that lead to each other, before Python 3.13
+            raise UsageError(f"not a path: {shown(path)!r}", hint="correct it") from error
+
+
 def as_path(word: str, what: str) -> Path:
     """Return the path that a person means, ``~`` expanded; UsageError naming ``what`` when it can be none."""
     if "\0" in word:

@@ -176,10 +176,10 @@ def _open_folder(path: str) -> ObjectStore:
     """Open a folder as a store; a relative path starts at the current directory."""
     if not path.strip() or "\0" in path:
         raise UsageError("the store has no name", hint="write file:///folder, s3://bucket/prefix or a folder's path")
-    from tasks.support.paths import absolute
+    from tasks.support.paths import absolute, without_steps_up
     from tasks.support.store_file import FileStore
 
-    return FileStore(absolute(path))
+    return FileStore(without_steps_up(absolute(path)))
 
 
 def redo_on_conflict(attempt: Callable[[], T], *, what: str, seconds: float = 60.0) -> T:

@@ -227,6 +227,19 @@ def test_aws_credentials_outside_the_environment_are_seen(tmp_path: Path, how: d
     assert probed(tmp_path, **(how if isinstance(how, dict) else {}))["AWS credentials"].state is State.HERE
 
 
+@pytest.mark.parametrize("name", ["credentials", "config"])
+@pytest.mark.parametrize(
+    "junk", [b"\0\xff\xfe", b"aws_access_key_id = hush", b"[default]\nhush", b"[default\nhush", b"[a]\n[a]\n"]
+)
+def test_aws_files_that_cannot_be_read_are_no_credentials(tmp_path: Path, name: str, junk: bytes) -> None:
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / name).write_bytes(junk)
+    finding = probed(tmp_path)["AWS credentials"]
+    assert finding.state is State.BROKEN
+    assert f".aws/{name}" in finding.detail
+    assert "hush" not in finding.detail
+
+
 # The report
 
 GOOD_VLLM = "environment_variables = {'VLLM_KNOWN': 1, 'VLLM_API_KEY': 2, 'VLLM_MARKED': 3}"

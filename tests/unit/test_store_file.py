@@ -403,6 +403,23 @@ def test_store_urls(url: str, opened: str) -> None:
     assert open_store(url).url == opened
 
 
+def test_steps_up_are_taken_as_the_system_takes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "c" / "d").mkdir(parents=True)
+    (tmp_path / "a" / "link").symlink_to(tmp_path / "c" / "d")
+    (tmp_path / "loop").symlink_to("loop")
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    for word, meant in {
+        "..": "a", "../../st": "st", "../link/../st": "c/st", "../link": "c/d", "./../b/../st": "a/st",
+        f"{tmp_path}/a/../st": "st", f"file://{tmp_path}/a/link/../st": "c/st", "../none/../st": "a/st",
+    }.items():  # fmt: skip
+        opened = open_store(word)
+        assert ".." not in opened.url, word
+        assert isinstance(opened, FileStore)
+        assert opened.root.resolve() == tmp_path / meant, word
+        assert open_store(str(tmp_path / "a" / "link")).url.endswith("/a/link"), "a link stays one"
+
+
 def test_a_bare_relative_path_starts_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert open_store("wheels/store").url == (tmp_path / "wheels" / "store").as_uri()
