@@ -20,6 +20,7 @@ _CHANGING = {"store": _STORE, "profile": _PROFILE, "dry_run": _DRY_RUN, "json": 
 
 
 @task(
+    example="wheels.build --source ../vllm-omni --device rocm",
     help={
         "source": _SOURCE,
         "device": "cuda, rocm, xpu, npu or cpu: sets VLLM_OMNI_TARGET_DEVICE",
@@ -28,7 +29,7 @@ _CHANGING = {"store": _STORE, "profile": _PROFILE, "dry_run": _DRY_RUN, "json": 
         "allow_dirty": "build uncommitted changes too",
         "dry_run": _DRY_RUN,
         "json": _JSON,
-    }
+    },
 )
 def build(
     _ctx: Any,
@@ -64,6 +65,7 @@ def build(
 
 
 @task(
+    example="wheels.upload --commit SHA --dist ../vllm-omni/dist",
     help={
         "commit": _COMMIT_OF_FILES,
         "dist": "folder whose wheels are uploaded; default: dist in the source",
@@ -114,12 +116,13 @@ def upload(
 
 
 @task(
+    example="wheels.index nightly --commit SHA",
     help={
         "view": "nightly, v<version>, a full commit hash, or auto: what CI wants",
         "commit": _COMMIT,
         "source": _SOURCE,
         **_CHANGING,
-    }
+    },
 )
 def index(
     _ctx: Any,
@@ -163,7 +166,7 @@ def index(
         raise error
 
 
-@task(help=_CHANGING)
+@task(example="wheels.redraw --dry-run", help=_CHANGING)
 def redraw(
     _ctx: Any, store: str | None = None, profile: str | None = None, dry_run: bool = False, json: bool = False
 ) -> None:
@@ -184,6 +187,7 @@ def redraw(
 
 
 @task(
+    example="wheels.check nightly --strict",
     help={
         "view": "nightly, v<version> or a full commit hash",
         "strict": "warnings fail too (65)",
@@ -191,7 +195,7 @@ def redraw(
         "deep": "read every file and compare its sha256; without it only the sizes of files are compared",
         "store": _STORE,
         "json": _JSON,
-    }
+    },
 )
 def check(
     _ctx: Any,
@@ -217,7 +221,10 @@ def check(
         raise error
 
 
-@task(help={"store": _STORE, "port": "port on 127.0.0.1; default: a free one", "log": "print a line for each request"})
+@task(
+    example="wheels.serve --port 8080",
+    help={"store": _STORE, "port": "port on 127.0.0.1; default: a free one", "log": "print a line for each request"},
+)
 def serve(_ctx: Any, store: str | None = None, port: str = "0", log: bool = False) -> None:
     """Serve a store's index on this machine until Ctrl-C."""
     from tasks.support import settings
@@ -232,12 +239,13 @@ def serve(_ctx: Any, store: str | None = None, port: str = "0", log: bool = Fals
 
 
 @task(
+    example="wheels.prune --keep 14 --dry-run",
     help={
         "keep": "how many nightlies stay; default: keep-nightlies in pyproject.toml",
         "younger_than": "commits to which something was uploaded within this time stay; default: 7d",
         "max_share": "refuse to remove a larger share than this; default: max-prune-share in pyproject.toml (20%)",
         **_CHANGING,
-    }
+    },
 )
 def prune(
     _ctx: Any,
@@ -273,6 +281,7 @@ def prune(
 
 
 @task(
+    example="wheels.yank 0.28.0 --reason 'crashes on start; use 0.28.1'",
     help={
         "version": "version whose files are yanked (PEP 592)",
         "reason": "one line for users; may be empty",
@@ -316,7 +325,10 @@ def yank(
     showing.yanked(opened, plan, yanking.execute_yank(opened, plan), json=json)
 
 
-@task(help={"view": "nightly or v<version>", "to": "number of the revision; default: the one before", **_CHANGING})
+@task(
+    example="wheels.rollback nightly --to 12",
+    help={"view": "nightly or v<version>", "to": "number of the revision; default: the one before", **_CHANGING},
+)
 def rollback(
     _ctx: Any,
     view: str,
@@ -349,6 +361,7 @@ def rollback(
 
 
 @task(
+    example="wheels.adopt --store s3://bucket/prefix --dry-run",
     help={
         "commit": "only this commit's folder; repeatable; default: every commit folder",
         "sdist": "take over sdists too",
@@ -399,12 +412,13 @@ def adopt(
 
 
 @task(
+    example="wheels.publish --version 0.28.0 --commit SHA --dry-run",
     help={
         "version": "version to publish, with or without a leading v",
         "commit": "commit whose wheels are published; default: the newest of those with all files of the version",
         "sdist": "publish the sdist too",
         **_CHANGING,
-    }
+    },
 )
 def publish(
     _ctx: Any,

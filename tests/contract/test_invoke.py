@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -75,6 +76,107 @@ def test_help_after_a_task_is_help(name: str, invoke: Invoke) -> None:
     assert "error" not in after.err
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("wheels.")])
+def test_every_wheels_task_shows_an_example_with_its_own_options(name: str) -> None:
+    task = tasks.ns[name]
+    line = (task.__doc__ or "").strip().splitlines()[-1]
+    words = shlex.split(line.removeprefix("Example: invoke "))
+    assert words[0] == name
+    assert len(words) > 1 + len(task.positional)
+    assert len([word for word in words[1 : 1 + len(task.positional)] if not word.startswith("-")]) == len(
+        task.positional
+    )
+    flags = {flag for argument in task.get_arguments() for flag in (f"--{argument.name.replace('_', '-')}",)}
+    assert {word for word in words if word.startswith("--")} <= flags
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["wheels.upload", "--commit", "abc"],
+        ["wheels.index", "nigthly"],
+        ["wheels.yank", "no version"],
+        ["wheels.rollback", "nightly", "--to", "x"],
+        ["wheels.rollback", "f" * 40],
+        ["wheels.prune", "--keep", "x"],
+        ["wheels.adopt", "--commit", "abc"],
+        ["wheels.publish"],
+        ["wheels.publish", "--version", "no version"],
+    ],
+)
+def test_a_writing_task_names_its_profile_before_it_finds_fault(
+    words: list[str], invoke: Invoke, tmp_path: Path
+) -> None:
+    for profile in ("local", "production"):
+        answer = invoke(*words, "--store", str(tmp_path / "store"), "--profile", profile)
+        assert answer.err.startswith(f"profile {profile}: "), answer.err
+        assert answer.code in (64, 78), answer.err
+
+
+def _release(invoke: Invoke, tmp_path: Path) -> list[str]:
+    """Publish two nightlies with the real tasks, and return the words that name their store."""
+    store = ["--store", str(tmp_path / "store")]
+    for number, commit in (("1", "a" * 40), ("2", "b" * 40)):
+        wheel = make_wheel(tmp_path / number, name="vllm-omni", version=f"0.{number}")
+        moment = ["--commit-time", f"2026-08-0{number}T00:00:00Z"]
+        assert invoke("wheels.upload", "--commit", commit, "--wheel", str(wheel), *moment, *store).code == 0
+        assert invoke("wheels.index", "nightly", "--commit", commit, *store).code == 0
+    return store
+
+
+def test_what_moves_a_view_says_to_machines_what_it_holds_then(invoke: Invoke, tmp_path: Path) -> None:
+    store = _release(invoke, tmp_path)
+    where = (tmp_path / "store").as_uri()
+    wheels = {commit: f"{commit * 40}/vllm_omni-0.{n}-py3-none-any.whl" for commit, n in (("a", 1), ("b", 2))}
+    for words, code, commit, revision in (
+        (["wheels.rollback", "nightly"], 0, "a", 3),
+        (["wheels.rollback", "nightly"], 66, None, None),
+        (["wheels.index", "nightly", "--commit", "b" * 40], 76, "a", 3),
+        (["wheels.rollback", "nightly", "--to", "2"], 0, "b", 4),
+        (["wheels.index", "nightly", "--commit", "b" * 40], 0, "b", 4),
+    ):
+        answer = invoke(*words, *store, "--json")
+        assert answer.code == code, answer.err
+        if commit is None:
+            assert "already shows revision 1, the oldest" in answer.err
+            assert "a" * 40 in answer.err, "the table of revisions is shown with the error"
+            continue
+        document = json.loads(answer.out)
+        (view,) = document["views"]
+        assert document["store"] == where
+        held = {name: view[name] for name in ("view", "commit", "revision", "files")}
+        assert held == {"view": "nightly", "commit": commit * 40, "revision": revision, "files": [wheels[commit]]}
+        if code:
+            reason = "was rolled back"
+            assert answer.err.count(reason) == 1, "a reason is said once"
+            assert "invoke wheels.rollback nightly --to 2" in answer.err
+    yanked = json.loads(invoke("wheels.yank", "0.2", "--reason", "x", *store, "--json").out)
+    assert (yanked["store"], yanked["version"], yanked["reason"]) == (where, "0.2", "x")
+    assert yanked["files"] == [{"key": wheels["b"], "commit": "b" * 40, "version": "0.2", "changed": True}]
+    assert {"view": "nightly", "revision": 4} in yanked["views"]
+
+
+def test_a_prune_says_to_machines_what_is_gone_and_a_dry_run_shows_what_would_be_refused(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    store = _release(invoke, tmp_path)
+    wheel = str(make_wheel(tmp_path / "3", name="vllm-omni", version="0.3"))
+    assert invoke("wheels.upload", "--commit", "c" * 40, "--wheel", wheel, *store).code == 0
+    prune = ["wheels.prune", "--younger-than", "0d", *store]
+    answer = invoke(*prune, "--dry-run")
+    assert answer.code == 65
+    lines = answer.err.splitlines()
+    (error,) = [n for n, line in enumerate(lines) if line.startswith("error: a real run would be refused: this would")]
+    (row,) = [n for n, line in enumerate(lines) if line.startswith("remove") and "c" * 40 in line]
+    assert row < error
+    assert "uploaded less than a minute ago" in lines[row]
+    assert invoke(*prune).code == 65
+    pruned = json.loads(invoke(*prune, "--max-share", "50%", "--json").out)
+    assert pruned["store"] == (tmp_path / "store").as_uri()
+    assert pruned["commits"] == ["c" * 40]
+    assert pruned["files"] == [f"{'c' * 40}/vllm_omni-0.3-py3-none-any.whl"]
+
+
 @pytest.mark.parametrize("word", ["-x", "--dry-rn", "-"])
 def test_an_option_is_never_taken_for_a_value(word: str, invoke: Invoke, tmp_path: Path) -> None:
     answer = invoke("wheels.check", word, env={"OMNI_CI_STORE": str(tmp_path / "store")})
@@ -90,6 +192,16 @@ def _errors(tmp_path: Path) -> dict[str, tuple[list[str], dict[str, str], int, s
     good = str(make_wheel(tmp_path / "wheels", name="vllm-omni", version="1.0"))
     upload = ["wheels.upload", "--store", store, "--commit", COMMIT]
     return {
+        "a view without its v": (
+            ["wheels.index", "0.1.1", "--commit", COMMIT, "--store", store],
+            {},
+            64,
+            "mean v0.1.1?",
+        ),
+        "no store to serve": (["wheels.serve", "--store", store], {}, 66, f"there is no folder {store}"),
+        "no store to check": (["wheels.check", "nightly", "--store", store], {}, 66, f"there is no folder {store}"),
+        "no store to adopt": (["wheels.adopt", "--store", store], {}, 66, f"there is no folder {store}"),
+        "an empty store to adopt": (["wheels.adopt", "--store", str(tmp_path / "home")], {}, 66, "there is nothing in"),
         "unknown view": (["wheels.index", "nigthly", "--commit", COMMIT, "--store", store], {}, 64, "mean nightly?"),
         "commit too short": (["wheels.upload", "--commit", "abc123", "--store", store], {}, 64, "abc123"),
         "upper-case commit": (["wheels.upload", "--commit", "A" * 40, "--store", store], {}, 64, "A" * 40),
@@ -104,7 +216,7 @@ def _errors(tmp_path: Path) -> dict[str, tuple[list[str], dict[str, str], int, s
             "no-1.0-py3-none-any",
         ),
         "empty dist": ([*upload, "--dist", str(tmp_path / "home")], {}, 65, "home"),
-        "view never published": (["wheels.check", "nightly", "--store", store], {}, 66, "nightly"),
+        "view never published": (["wheels.check", "nightly", "--store", str(tmp_path / "home")], {}, 66, "nightly"),
         "commit never uploaded": (["wheels.index", "nightly", "--commit", COMMIT, "--store", store], {}, 66, COMMIT),
         "rollback of nothing": (["wheels.rollback", "nightly", "--store", store], {}, 66, "nightly"),
         "unknown variable": (["wheels.check", "nightly"], {"OMNI_CI_PROFIL": "ci"}, 78, "OMNI_CI_PROFILE"),
@@ -131,6 +243,7 @@ def _errors(tmp_path: Path) -> dict[str, tuple[list[str], dict[str, str], int, s
 
 
 CASES = [
+    "a view without its v", "no store to serve", "no store to check", "no store to adopt", "an empty store to adopt",
     "unknown view", "commit too short", "upper-case commit", "empty commit", "unknown profile", "unknown scheme",
     "corrupt wheel", "no such wheel", "empty dist", "view never published", "commit never uploaded",
     "rollback of nothing", "unknown variable", "local and a bucket", "ci and a moving view", "ci and a clean-up",
@@ -208,11 +321,12 @@ def test_a_server_ends_in_peace_with_ctrl_c(tmp_path: Path) -> None:
 
     def serving(child: subprocess.Popen[str]) -> None:
         assert child.stderr is not None
-        said.extend(child.stderr.readline() for _ in range(2))
+        said.extend(child.stderr.readline() for _ in range(3))
 
     code, rest = _interrupted(argv, serving)
     assert code == 0
     assert "http://127.0.0.1:" in said[0]
+    assert re.fullmatch(r"  http://127\.0\.0\.1:\d+/browse\.html\n", said[2])
     assert rest == "stopped\n"
 
 
