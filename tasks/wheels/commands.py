@@ -396,7 +396,7 @@ def adopt(
     showing.adopt_left(plan)
     if dry_run:
         judged = adopting.judge(opened, plan)
-        showing.adopt_judged(plan, judged)
+        showing.adopt_judged(opened, plan, judged)
         showing.dry_run(plan.actions(judged), json=json)
         error = adopting.judged_error(judged)
         if error is not None:

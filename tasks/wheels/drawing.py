@@ -128,6 +128,9 @@ def page_rows(view: str, pages: Drawn) -> list[tuple[str, str, str]]:
     return rows + [("delete page", key, "left over: nothing asks for it") for key in pages.deleted]
 
 
+STORE_ROW = ("draw page", layout.BROWSE, "when it differs")
+
+
 def draw_project(index: Index, view: str, project: str) -> Drawn:
     """Bring one project's pages in one view up to date, and return what was written."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tasks.support.errors import MissingInputError, RemoteChangedError
 from tasks.wheels import layout
-from tasks.wheels.drawing import Drawn, draw_store, draw_view, is_drawn, page_rows, pending, pending_store
+from tasks.wheels.drawing import STORE_ROW, Drawn, draw_store, draw_view, is_drawn, page_rows, pending, pending_store
 from tasks.wheels.index import Index, now
 from tasks.wheels.state import Revision, ViewState
 from tasks.wheels.views import Moved, Outcome, confirm, records_of_keys
@@ -37,7 +37,7 @@ class RollbackPlan:
         rows = [] if self.same else [("change state", layout.view_state(view), f"back to revision {self.number}")]
         if self.pages is None:
             return [*rows, ("draw pages", f"{view}/", "when they differ")]
-        return rows + page_rows(view, self.pages)
+        return [*rows, *page_rows(view, self.pages), *([] if self.same else [STORE_ROW])]
 
 
 class NoRevisionError(MissingInputError):

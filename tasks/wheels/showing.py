@@ -262,18 +262,18 @@ def adopt_left(plan: AdoptPlan) -> None:
         console.warn(f"not taken over: {', '.join(keys[:_SHOWN_KEYS])}{more} ({reason})")
 
 
-def adopt_judged(plan: AdoptPlan, judged: Sequence[Judged]) -> None:
+def adopt_judged(index: Index, plan: AdoptPlan, judged: Sequence[Judged]) -> None:
     """Show the files of an adoption before it is done."""
+    records = _records(index)
     rows = [_adopt_row(stored.key, stored.size, facts, "new") for stored, facts in judged]
-    rows += [_adopt_row(stored.key, stored.size, None, "known before") for stored in plan.known]
+    rows += [_adopt_row(known.key, known.size, records.get(known.key), "known before") for known in plan.known]
     _adopt_table(rows)
 
 
 def adopted(index: Index, plan: AdoptPlan, report: AdoptReport, *, json: bool) -> None:
     """Show what was taken over; the caller raises for what was refused."""
     sizes = {stored.key: stored.size for stored in (*plan.new, *plan.known)}
-    states = [index.project(name).state for name in index.project_names()]
-    records = {key: record for state in states for key, record in state.files.items()}
+    records = _records(index)
     rows = [_adopt_row(key, sizes[key], records.get(key), "adopted") for key in report.adopted]
     rows += [_adopt_row(key, sizes[key], reason, "") for key, reason in report.refused]
     rows += [_adopt_row(key, sizes[key], records.get(key), "known before") for key in report.known]
@@ -285,6 +285,11 @@ def adopted(index: Index, plan: AdoptPlan, report: AdoptReport, *, json: bool) -
         left = [{"key": key, "reason": reason} for key, reason in plan.left]
         done = {"adopted": list(report.adopted), "known": list(report.known), "refused": refused, "left": left}
         console.emit_json({"store": index.store.url, **done})
+
+
+def _records(index: Index) -> dict[str, FileRecord]:
+    states = (index.project(name).state for name in index.project_names())
+    return {key: record for state in states for key, record in state.files.items()}
 
 
 def _adopt_row(

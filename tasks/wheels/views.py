@@ -12,7 +12,7 @@ from packaging.version import Version
 from tasks.support.errors import DataError, MissingInputError, OmniError, RemoteChangedError
 from tasks.support.source import Ancestry
 from tasks.wheels import layout
-from tasks.wheels.drawing import Drawn, draw_store, draw_view, page_rows, pending, pending_store
+from tasks.wheels.drawing import STORE_ROW, Drawn, draw_store, draw_view, page_rows, pending, pending_store
 from tasks.wheels.index import Index, now
 from tasks.wheels.state import FileRecord, Revision, ViewState, count_variants
 from tasks.wheels.twins import twins_of
@@ -72,7 +72,8 @@ class Move:
             return [("keep", f"{self.view}/", self.reason)]
         if self.pages is None:
             return [*rows, ("draw pages", f"{self.view}/", "when they differ")]
-        return rows + page_rows(self.view, self.pages)
+        store = [STORE_ROW] if rows and not layout.is_commit(self.view) else []
+        return [*rows, *page_rows(self.view, self.pages), *store]
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ def test_a_move_draws_and_deletes_what_its_plan_shows(index: Index, view: str, f
     moved = execute_move(index, plan)
     assert plan.pages is not None
     assert pages(index, view, plan.pages) == pages(index, view, moved.drawn)
+    assert layout.BROWSE not in moved.drawn.written or layout.BROWSE in [row[1] for row in plan.actions()]
     assert (f"{view}/gone/index.html" in plan.pages.deleted) is foreign
     assert [row[1] for row in plan.actions() if row[0] == "delete page"] == list(moved.drawn.deleted)
     again = foreseen(index, view, 2)
@@ -84,6 +85,7 @@ def test_a_rollback_does_what_its_plan_shows(index: Index, to: int | None) -> No
     moved = rolling_back.execute_rollback(index, plan)
     assert plan.pages is not None
     assert pages(index, "nightly", plan.pages) == pages(index, "nightly", moved.drawn)
+    assert layout.BROWSE not in moved.drawn.written or layout.BROWSE in [row[1] for row in plan.actions()]
     assert (plan.actions() == []) is (to == 3)
     assert moved.outcome is (Outcome.SAME if to == 3 else Outcome.MOVE)
     assert moved.revision == index.view("nightly").state.current
