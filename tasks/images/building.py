@@ -34,6 +34,7 @@ from tasks.support.errors import (
     ServiceRefusedError,
     TemporaryError,
 )
+from tasks.support.next_steps import command
 from tasks.support.settings import Settings
 
 PAUSES = (5.0, 20.0)
@@ -118,9 +119,8 @@ def push_built(plan: BuildPlan, settings: Settings) -> Built:
             differing = [name for name, value in plan.labels.items() if labels.get(name) != value]
             if image is None or differing:
                 what = f"{tag} of another build ({', '.join(differing)} differ)" if image else f"no {tag}"
-                raise MissingInputError(
-                    f"the engine holds {what}", hint=f"build it first: invoke images.build {plan.image}"
-                )
+                again = command("images.build", plan.image, flags=("platform", "source", "commit", "profile"))
+                raise MissingInputError(f"the engine holds {what}", hint=f"build it first: {again}")
         digest = push_tags(plan, engine, settings)
         image_id = str(next(iter(found.values()), None) and engine_id(engine, plan.tags[0]))
     verify(plan, digest, settings)

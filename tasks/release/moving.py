@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 from tasks.registry.documents import Manifest
 from tasks.registry.interface import Repository
+from tasks.release import next_steps
 from tasks.release.lease import Lease
 from tasks.release.ledger import Entry, Event, Ledger, TagChange, written
 from tasks.support import console
@@ -116,7 +117,7 @@ def _write(public: Repository, tag: TagPlan, manifest: Manifest) -> None:
         raise RemoteChangedError(
             f"{public.name}:{tag.tag} shows {present or 'nothing'} and no longer {tag.old or 'nothing'}: "
             "somebody else moved it",
-            hint="look at invoke release.status, then run this again",
+            hint=f"look at {next_steps.status()}, then run this again",
         )
     public.put_manifest(manifest, tag.tag)
     _verify(public, tag, "right after it was written")
@@ -128,7 +129,7 @@ def _verify(public: Repository, tag: TagPlan, when: str) -> None:
         shows = found.digest if found is not None else "nothing"
         raise RemoteChangedError(
             f"{public.name}:{tag.tag} shows {shows} {when}, not {tag.digest}",
-            hint="look at invoke release.status, then run this again",
+            hint=f"look at {next_steps.status()}, then run this again",
         )
 
 

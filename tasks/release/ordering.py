@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
+from tasks.release import next_steps
+from tasks.release.channels import Channel
 from tasks.release.ledger import Entry
 from tasks.release.shown import Shown, moment_of
 from tasks.support.errors import RemoteChangedError
@@ -45,7 +47,7 @@ def judge_nightly(current: Shown | None, candidate: Candidate, ask: AskAncestry)
     if current.digest == candidate.digest:
         return Verdict(moves=True, reason="already there")
     if candidate.back is not None:
-        return Verdict(moves=False, reason=_taken_back("nightly", candidate))
+        return Verdict(moves=False, reason=_taken_back(Channel.NIGHTLY, candidate))
     if current.commit is None:
         return Verdict(moves=True, reason="what it shows does not say its commit")
     return _by_order(current, current.commit, candidate, ask)
@@ -95,7 +97,7 @@ def judge_latest(
 def _obstacle(current: Shown | None, at: Version | None, candidate: Candidate, version: Version) -> str | None:
     """Say why latest stays, or None when it moves."""
     if candidate.back is not None:
-        return _taken_back("latest", candidate)
+        return _taken_back(Channel.RELEASE, candidate)
     stays = "there is no latest yet" if current is None else f"latest stays at {at or current.digest}"
     if version.is_prerelease:
         return f"{stays} ({version} is a pre-release)"
@@ -106,11 +108,10 @@ def _obstacle(current: Shown | None, at: Version | None, candidate: Candidate, v
     return None
 
 
-def _taken_back(tag: str, candidate: Candidate) -> str:
+def _taken_back(channel: Channel, candidate: Candidate) -> str:
     name = candidate.version or candidate.commit
     run = candidate.back.run if candidate.back is not None else ""
-    channel = "nightly" if tag == "nightly" else "release"
     return (
-        f"{tag} stays where run {run} rolled it back to: {name} was taken back "
-        f"(invoke release.rollback {channel} --to {candidate.digest} brings it again)"
+        f"{channel.floating} stays where run {run} rolled it back to: {name} was taken back "
+        f"({next_steps.rollback(channel, candidate.digest)} brings it again)"
     )

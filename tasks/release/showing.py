@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -10,6 +11,7 @@ from tasks.registry.cleaning import CleanupReport
 from tasks.registry.copying import CopyReport, ManifestReport, Way
 from tasks.registry.references import RepositoryName
 from tasks.registry.retention import CleanupPlan, plan_rows
+from tasks.release import next_steps
 from tasks.release.ledger import moment
 from tasks.release.moving import TagPlan
 from tasks.release.promotion import PublishReport
@@ -69,7 +71,7 @@ def pull_line(plan: PublishPlan) -> str:
     tag = plan.tags[-1].tag
     name = RepositoryName.parse(plan.public)
     if name.folder is not None:
-        return f"inspect: skopeo inspect --raw oci:{name.folder}:{tag}"
+        return f"inspect: skopeo inspect --raw {shlex.quote(f'oci:{name.folder}:{tag}')}"
     return f"pull: docker pull {plan.public.removeprefix('docker.io/')}:{tag}"
 
 
@@ -78,7 +80,7 @@ def undo_line(plan: PublishPlan) -> str | None:
     last = plan.tags[-1]
     if not (last.floating and last.writes and last.old):
         return None
-    return f"undo: invoke release.rollback {_channel(plan)} --to {last.old}"
+    return f"undo: {next_steps.rollback(plan.request.channel, last.old)}"
 
 
 def _channel(plan: PublishPlan) -> str:
@@ -197,7 +199,7 @@ def rollback_report(plan: RollbackPlan, *, json: bool) -> None:
     )
     before = plan.tags[-1].old
     if plan.writes and before:
-        console.say(f"undo: invoke release.rollback {plan.channel.value} --to {before}")
+        console.say(f"undo: {next_steps.rollback(plan.channel, before)}")
     if json:
         console.emit_json(
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from packaging.version import Version
@@ -12,8 +13,9 @@ from tasks.registry.interface import Repository
 from tasks.release.channels import ARCHITECTURES, source_tag
 from tasks.release.labels import Labels, image_manifests, labels_of, read_config
 from tasks.support.errors import DataError, MissingInputError
+from tasks.support.next_steps import command, flag
 
-BUILD = "invoke images.build cuda-release"
+_IMAGE = "cuda-release"
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,19 @@ def _top(repository: Repository, commit: str, architecture: str) -> Manifest:
     if top is None:
         raise MissingInputError(
             f"staging image for {platform} is missing: {repository.name}:{tag} (404)",
-            hint=f"nothing was changed. Build it ({BUILD} --platform {platform} --push) and run this again.",
+            hint=f"nothing was changed. {_bring(repository, tag, commit, platform)}, and run this again",
         )
     return top
+
+
+def _bring(repository: Repository, tag: str, commit: str, platform: Platform) -> str:
+    """Say how an image comes into the staging repository; a folder is pushed to by no build."""
+    if repository.name.folder is not None:
+        return f"Copy it there (skopeo copy docker://IMAGE {shlex.quote(f'oci:{repository.name.folder}:{tag}')})"
+    words = ("--platform", str(platform), "--commit", commit, "--push")
+    line = command("images.build", _IMAGE, *words, flags=("source", "profile"))
+    staging = flag("staging")
+    return f"Build it ({f'OMNI_CI_STAGING={shlex.quote(staging)} ' if staging else ''}{line})"
 
 
 def _staged(repository: Repository, commit: str, architecture: str, top: Manifest) -> Staged:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from tasks.registry.documents import Manifest
 from tasks.registry.interface import Repository
 from tasks.registry.references import check_tag, is_digest
+from tasks.release import next_steps
 from tasks.release.channels import ARCHITECTURES, Channel, TagGroup, floating_group, platforms_of
 from tasks.release.ledger import Deed, Entry, Event, History, Ledger
 from tasks.release.moving import Run, TagPlan, changes, complete_record, move_tags, now
@@ -124,7 +125,7 @@ def _digest(public: Repository, to: str) -> str:
     found = public.head(to)
     if found is None:
         sign = "@" if is_digest(to) else ":"
-        raise MissingInputError(f"{public.name}{sign}{to} is not there", hint="invoke release.status shows what is")
+        raise MissingInputError(f"{public.name}{sign}{to} is not there", hint=f"{next_steps.status()} shows what is")
     return found.digest
 
 
@@ -151,12 +152,12 @@ def _before(
     else:
         change = undone.change(group.tag)
         if change is None or not (change.moves or history.before(group.tag, change.new)):
-            raise UsageError(f"run {undone.run} did not move {group.tag}", hint="invoke release.status names the runs")
+            raise UsageError(f"run {undone.run} did not move {group.tag}", hint=f"{next_steps.status()} names the runs")
         if change.new != now_at:
             raise RemoteChangedError(
                 f"{public.name}:{group.tag} no longer shows {change.new}, which run {undone.run} brought: "
                 f"it shows {now_at}",
-                hint="look at invoke release.status, then say where to go with --to",
+                hint=f"look at {next_steps.status()}, then say where to go with --to",
             )
         former = change.old if change.moves else history.before(group.tag, change.new)
     if former is None:
@@ -174,7 +175,7 @@ def _refuse_others_moves(public: Repository, history: History, present: Mapping[
             told = " or ".join(map(str, sorted(filter(None, expected)))) or "nothing"
             raise RemoteChangedError(
                 f"{public.name}:{tag} shows {digest or 'nothing'}, and the ledger says {told}: somebody else moved it",
-                hint="look at invoke release.status, then say where to go with --to",
+                hint=f"look at {next_steps.status()}, then say where to go with --to",
             )
 
 

@@ -14,6 +14,7 @@ from invoke.program import Program
 from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
+from tasks.support import next_steps
 from tasks.support.errors import OmniError, UsageError
 from tasks.support.packages import missing_package
 
@@ -35,7 +36,8 @@ class OmniTask(Task[Any]):
             self._refuse_empty(kwargs)
             if args[0].config.run.dry:
                 self._turn_dry(kwargs)
-            return super().__call__(*args, **kwargs)
+            with next_steps.given(kwargs):
+                return super().__call__(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - the outermost layer: everything becomes an exit code here
             raise SystemExit(report(error)) from None
         except KeyboardInterrupt:

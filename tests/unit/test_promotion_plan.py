@@ -9,11 +9,13 @@ import pytest
 from packaging.version import Version
 
 from tasks.registry.documents import OCI_CONFIG, Manifest
+from tasks.registry.references import RepositoryName
 from tasks.release import ordering
 from tasks.release.channels import Channel
 from tasks.release.ordering import Candidate, judge_latest, judge_nightly
 from tasks.release.promotion_plan import Request, plan_publish
 from tasks.release.shown import Shown
+from tasks.support import next_steps
 from tasks.support.errors import OmniError, RemoteChangedError, UsageError
 from tasks.support.source import Ancestry
 from tests import factory_image as images
@@ -60,7 +62,36 @@ def test_a_missing_architecture_is_named_with_the_next_command(
     reference = f"{world.staging.name}:{commit(1)}-{architecture}"
     assert error.message == f"staging image for {platform} is missing: {reference} (404)"
     assert error.hint is not None
-    assert f"--platform {platform} --push" in error.hint
+    assert f"{world.staging.name.folder}:{commit(1)}-{architecture}" in error.hint
+
+
+class OfRegistry(Hooked):
+    """A repository that says it is in a registry."""
+
+    @property
+    def name(self) -> RepositoryName:
+        return RepositoryName.parse("r.example/a/b")
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ({}, "(invoke images.build cuda-release {words})"),
+        (
+            {"staging": "r.example/a/b", "source": "/a b", "profile": "ci", "store": "s", "json": True},
+            "(OMNI_CI_STAGING=r.example/a/b invoke images.build cuda-release {words} --source '/a b' --profile ci)",
+        ),
+    ],
+    ids=["plain", "flags"],
+)
+def test_a_missing_image_of_a_registry_is_built_for_where_it_is_missed(
+    world: World, flags: dict[str, Any], line: str
+) -> None:
+    world.staging = OfRegistry(world.staging)
+    with next_steps.given(flags):
+        error = refused(world, nightly(1))
+    words = f"--platform linux/amd64 --commit {commit(1)} --push"
+    assert line.format(words=words) in (error.hint or "")
 
 
 def test_both_architectures_missing_is_an_error_too(world: World) -> None:
