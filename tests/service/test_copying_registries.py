@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -22,7 +21,8 @@ from tasks.support.errors import DataError, TemporaryError
 from tests.factory_image import Image, image, index, large_layer, layer, noise, store
 from tests.registry_proxy import CutAnswer, CutRequest, Flip, Proxy, Seen, from_to, limited, proxy_before, times
 from tests.registry_servers import Registry
-from tests.services import die_with_parent, service_missing
+from tests.services import die_with_parent
+from tests.skopeo import skopeo
 
 pytestmark = pytest.mark.service
 
@@ -92,13 +92,6 @@ def in_process(registry: Registry, source: str, target: str) -> subprocess.Popen
 def copy(source: Repository, target: Repository, limits: Limits = LIMITS, made: Image = MADE) -> CopyReport:
     plan = plan_copy(source, target, made.top.children, [made.top], limits=limits)
     return execute_copy(plan, source, target, limits=limits)
-
-
-def skopeo(*words: str) -> None:
-    program = shutil.which("skopeo")
-    if program is None:
-        service_missing("skopeo is missing (apt install skopeo)")
-    subprocess.run([program, *words], check=True, capture_output=True)
 
 
 def judge(registry: Registry, name: str, folder: Path, made: Image = MADE) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +30,7 @@ from tasks.support.errors import DataError, MissingInputError, ServiceRefusedErr
 from tests import factory_image
 from tests.registry_proxy import Change, Drop, Fault, Proxy, Reply, Rule, Seen, from_to, proxy_before, times
 from tests.registry_servers import Registry
-from tests.services import find_program, service_missing
+from tests.skopeo import skopeo
 
 pytestmark = pytest.mark.service
 
@@ -61,15 +59,6 @@ def repository(registry: Registry) -> Repository:
 def proxy(registry: Registry) -> Iterator[Proxy]:
     with proxy_before(registry) as running:
         yield running
-
-
-def skopeo_digest(registry: Registry, reference: str) -> str:
-    program = find_program("skopeo")
-    if program is None:
-        service_missing("no `skopeo` (apt-get install skopeo)")
-    argv = [program, "inspect", "--raw", "--tls-verify=false", f"docker://{registry.address}/{reference}"]
-    raw = subprocess.run(argv, capture_output=True, check=True, timeout=60).stdout
-    return digest_of(raw)
 
 
 def test_everything_is_missing_in_a_repository_that_nobody_used(repository: Repository) -> None:
@@ -103,7 +92,8 @@ def test_an_image_and_its_index_come_back_byte_for_byte(registry: Registry, kind
     for child in made.below:
         assert repository.manifest(child.digest) == child
     assert repository.tags() == ["v1"]
-    assert skopeo_digest(registry, f"{name}:v1") == made.top.digest
+    raw = skopeo("inspect", "--raw", "--tls-verify=false", f"docker://{registry.address}/{name}:v1")
+    assert digest_of(raw.encode()) == made.top.digest
 
 
 def test_bytes_of_a_manifest_are_never_written_anew(repository: Repository) -> None:
@@ -427,16 +417,14 @@ def test_many_threads_share_one_repository(registry: Registry) -> None:
     assert all(repository.has_blob(digest_of(data)) for data in contents)
 
 
-def test_what_skopeo_writes_is_read_and_the_other_way_round(registry: Registry, tmp_path: Path) -> None:
-    name, program = registry.new_name(), find_program("skopeo")
-    if program is None:
-        service_missing("no `skopeo` (apt-get install skopeo)")
+def test_what_skopeo_writes_is_read_and_the_other_way_round(registry: Registry) -> None:
+    name = registry.new_name()
     made = factory_image.index(*(factory_image.image(one) for one in ("amd64", "arm64")))
     repository = registry.repository(name)
     factory_image.store(made, repository, "ours")
-    argv = [program, "copy", "--all", "--preserve-digests", "--src-tls-verify=false", "--dest-tls-verify=false"]
+    options = ("--all", "--preserve-digests", "--src-tls-verify=false", "--dest-tls-verify=false")
     copied = f"docker://{registry.address}/{name}"
-    subprocess.run([*argv, f"{copied}:ours", f"{copied}-theirs:theirs"], check=True, capture_output=True, timeout=60)
+    skopeo("copy", *options, f"{copied}:ours", f"{copied}-theirs:theirs")
     assert registry.repository(f"{name}-theirs").manifest("theirs") == made.top
     assert registry.repository(f"{name}-theirs").has_blob(next(iter(made.blobs)))
 

@@ -22,7 +22,8 @@ from tasks.registry.oci_layout import REF_NAME, LayoutRepository
 from tasks.support.errors import ConfigurationError, DataError, MissingInputError, ServiceRefusedError, UsageError
 from tests.factory_image import Image, attested, content, image, index, noise, stage, store
 from tests.faults import in_child, memory_folder
-from tests.services import die_with_parent, service_missing
+from tests.services import die_with_parent
+from tests.skopeo import skopeo
 
 ROOT = Path(__file__).parents[2]
 ABSENT = f"sha256:{'0' * 64}"
@@ -36,13 +37,6 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def layout(folder: Path) -> LayoutRepository:
     return LayoutRepository(folder)
-
-
-def skopeo(*words: str) -> str:
-    program = shutil.which("skopeo")
-    if program is None:
-        service_missing("skopeo is missing (apt install skopeo)")
-    return subprocess.run([program, *words], check=True, capture_output=True, text=True).stdout
 
 
 def blob_file(folder: Path, digest: str) -> Path:
