@@ -16,7 +16,9 @@ from tasks.wheels.building import (
     Survey,
     build_environment,
     build_failure,
+    check_dist,
     plan_build,
+    project_name,
     survey,
 )
 from tasks.wheels.built_files import DEVICES
@@ -229,3 +231,33 @@ def test_what_builds_left_in_their_dist_does_not_make_the_next_one_dirty(name: s
     assert survey(tmp_path, head, dist).dirty == ()
     (dist / "x-1.1.tar.gz").touch()
     assert survey(tmp_path, head, dist).dirty != ()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('[project]\nname = "Vllm_Omni"\n', "vllm-omni"),
+        ("[build-system]\n", None),
+        ('[project]\nname = "no name!"\n', None),
+        ("[project]\nname = 1\n", None),
+        ("project = 1\n", None),
+        ("not toml", None),
+        (None, None),
+    ],
+)
+def test_a_dist_in_the_way_is_refused_before_the_build_when_the_project_says_its_name(
+    tmp_path: Path, text: str | None, name: str | None
+) -> None:
+    if text is not None:
+        (tmp_path / "pyproject.toml").write_text(text)
+    assert project_name(tmp_path) == name
+    dist = tmp_path / "dist"
+    dist.mkdir()
+    (dist / "vllm_omni-1.0.dev1+gfedcba9-py3-none-any.whl").touch()
+    asked = BuildRequest(tmp_path, dist, COMMIT)
+    plan = plan_build(asked, Survey(COMMIT, commit_time=TIME))
+    if name is None:
+        check_dist(plan, ())
+        return
+    with pytest.raises(DataError, match=r"vllm_omni-1\.0\.dev1\+gfedcba9"):
+        check_dist(plan, ())
