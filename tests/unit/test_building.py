@@ -66,7 +66,7 @@ def test_refuses_a_dirty_source_and_names_it() -> None:
 
 
 def test_of_many_uncommitted_files_the_first_are_named() -> None:
-    with pytest.raises(DataError, match="files: n0, n1, n2, n3, n4 and 3 more$"):
+    with pytest.raises(DataError, match=r"files: n0, n1, n2, n3, n4 and 3 more$"):
         plan_build(request(), Survey(COMMIT, dirty=tuple(f"n{number}" for number in range(8)), commit_time=TIME))
 
 
