@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import secrets
 import select
 import shutil
 import signal
@@ -103,11 +102,6 @@ def closure(programs: Iterable[str]) -> set[str]:
         said = subprocess.run(["ldd", name], capture_output=True, text=True, check=False).stdout
         found |= {word for line in said.splitlines() for word in line.split() if word.startswith("/")}
     return found
-
-
-def new_tag() -> str:
-    """Return an image name that nobody has used."""
-    return f"test-{secrets.token_hex(6)}:latest"
 
 
 @contextlib.contextmanager

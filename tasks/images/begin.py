@@ -13,8 +13,8 @@ from tasks.images.engine import Endpoint
 from tasks.images.indexing import Indexed, push_index
 from tasks.images.planning import BuildPlan, Facts, Request, SourceFacts, parse_args, plan_build, plan_chain
 from tasks.registry.references import RepositoryName
-from tasks.support import console, paths, profiles, settings
-from tasks.support.errors import ConfigurationError, MissingInputError
+from tasks.support import announcing, paths, profiles, settings
+from tasks.support.errors import MissingInputError
 from tasks.support.settings import Settings
 from tasks.support.source import check_commit, resolve_source
 
@@ -69,26 +69,17 @@ def bake_requests(
 
 
 def announce(chosen: Settings, plans: Sequence[BuildPlan], *, dry_run: bool) -> None:
-    """Say what the profile promises; what it forbids is an error, and in a dry run, which only reads, a warning."""
-    targets = sorted({plan.repository for plan in plans if plan.push})
-    for target in targets:
-        try:
-            profiles.permit(chosen.profile, profiles.Deed.STAGE, str(RepositoryName.parse(target)))
-        except ConfigurationError as error:
-            if not dry_run:
-                raise
-            console.warn(f"a real run would be refused: {error.message}; {error.hint}")
-    promise = f"profile {chosen.profile.value}, dry run: nothing will change"
+    """Say what the profile promises and where images go, and refuse a push that it forbids."""
+    targets = sorted({str(RepositoryName.parse(plan.repository)) for plan in plans if plan.push})
     where = ", ".join(targets) or "this machine's engine, no push"
-    console.say(f"{promise if dry_run else profiles.promise(chosen.profile)} · {where}")
+    announcing.announce(chosen.profile, profiles.Deed.STAGE, targets, where, dry_run=dry_run)
 
 
-def announce_care(chosen: Settings, endpoint: Endpoint, *, dry_run: bool) -> None:
+def announce_care(chosen: Settings, endpoint: Endpoint, *, dry_run: bool, due: bool) -> None:
     """Say what the profile promises; ``local`` cleans up no engine of another machine."""
-    if not endpoint.is_local and not dry_run:
-        profiles.permit(chosen.profile, profiles.Deed.CLEAN, endpoint.shown())
-    promise = f"profile {chosen.profile.value}, dry run: nothing will change"
-    console.say(f"{promise if dry_run else profiles.promise(chosen.profile)} · {endpoint.shown()}")
+    shown = endpoint.shown()
+    targets = [shown] if due and not endpoint.is_local else []
+    announcing.announce(chosen.profile, profiles.Deed.CLEAN, targets, shown, dry_run=dry_run or not due)
 
 
 def gather(run: Run, names: Sequence[str], *, commit: str | None, allow_dirty: bool) -> Facts:

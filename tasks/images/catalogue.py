@@ -13,6 +13,7 @@ from tasks.images import placeholders
 from tasks.images.pins import Pins, load_pins
 from tasks.registry.documents import Platform
 from tasks.registry.references import RepositoryName
+from tasks.registry.retention import RetentionRule
 from tasks.support.errors import DataError, OmniError, UsageError, did_you_mean, unknown_choice
 from tasks.support.settings import CHECKOUT
 from tasks.support.strict_yaml import Node, read_file
@@ -131,19 +132,6 @@ class Publish:
 
 
 @dataclass(frozen=True)
-class Retention:
-    """What a clean-up of the public repository may delete: tags that match ``pattern`` whole, but the newest ``keep``.
-
-    ``protected`` are patterns of tags that are never deleted; ``cap`` is the most that one run deletes.
-    """
-
-    pattern: str
-    keep: int
-    protected: tuple[str, ...]
-    cap: int
-
-
-@dataclass(frozen=True)
 class Buildkitd:
     """The remote builder: its address where BUILDKITD_ADDR is not set, and the folder of its certificates."""
 
@@ -159,7 +147,7 @@ class Catalogue:
     repositories: Mapping[str, Repository]
     images: Mapping[str, Image]
     publish: Publish
-    retention: Retention
+    retention: RetentionRule
     buildkitd: Buildkitd
     pins: Pins
 
@@ -300,7 +288,7 @@ def _publish(node: Node, images: Mapping[str, Image]) -> Publish:
     return Publish(names, platforms)
 
 
-def _retention(node: Node) -> Retention:
+def _retention(node: Node) -> RetentionRule:
     keys = ("pattern", "keep", "protected", "cap")
     table = node.table("retention", keys, keys)
     for key in ("pattern", "protected"):
@@ -313,7 +301,12 @@ def _retention(node: Node) -> Retention:
     keep, cap = table["keep"].count("keep"), table["cap"].count("cap")
     if not keep:
         raise table["keep"].fail("keep must be at least 1")
-    return Retention(table["pattern"].text("pattern"), keep, table["protected"].texts("protected"), cap)
+    return RetentionRule(
+        pattern=table["pattern"].text("pattern"),
+        keep=keep,
+        protected_patterns=table["protected"].texts("protected"),
+        most_deletions=cap,
+    )
 
 
 def _buildkitd(node: Node) -> Buildkitd:

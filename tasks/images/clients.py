@@ -28,7 +28,6 @@ class Client:
     path: Path
     has_buildx: bool
     has_metadata_file: bool = False
-    has_build_context: bool = False
 
     @property
     def build(self) -> tuple[str | Path, ...]:
@@ -72,11 +71,11 @@ def probe(path: Path) -> Client | str:
     """Ask a client what it can do; a text says why it cannot build with BuildKit. No engine is needed for this."""
     options = _options(_ask(path, "buildx", "build", "--help"))
     if options >= _BUILDKIT:
-        return Client(path, True, "--metadata-file" in options, "--build-context" in options)
+        return Client(path, True, "--metadata-file" in options)
     answer = _ask(path, "build", "--help", env={"DOCKER_BUILDKIT": "1"})
     options = _options(answer)
     if options >= _BUILDKIT:
-        return Client(path, False, "--metadata-file" in options, "--build-context" in options)
+        return Client(path, False, "--metadata-file" in options)
     said = last_useful_line(answer.stderr) if answer.code else "its build knows no --secret"
     return said or f"its build --help ended with exit code {answer.code}"
 

@@ -56,6 +56,7 @@ def build(
 ) -> None:
     """Build an image, and what it is built from where that is not there."""
     from tasks.images import begin, building, showing
+    from tasks.support import console
 
     run = begin.open_run(profile=profile, source=source)
     request = begin.request(run, name, platform=platform, push=push, args=arg)
@@ -63,7 +64,7 @@ def build(
     plans = begin.make_plans(run, [request], found)
     begin.announce(run.settings, plans, dry_run=dry_run)
     if dry_run:
-        showing.dry_run(showing.build_actions(plans, last=name), json=json)
+        console.dry_run(showing.build_actions(plans, last=name), json=json)
         return
     showing.build_plans(plans)
     results = building.build_all(plans, run.settings, run.catalogue, found.tool)
@@ -122,6 +123,7 @@ def push(
 ) -> None:
     """Push an image that was built here, and verify what the registry has."""
     from tasks.images import begin, building, showing
+    from tasks.support import console
 
     run = begin.open_run(profile=profile, source=source)
     request = begin.request(run, name, platform=platform, push=True)
@@ -129,7 +131,7 @@ def push(
     plan = begin.make_plans(run, [request], found)[-1]
     begin.announce(run.settings, [plan], dry_run=dry_run)
     if dry_run:
-        showing.dry_run([("push", tag, "asked for") for tag in plan.tags], json=json)
+        console.dry_run([("push", tag, "asked for") for tag in plan.tags], json=json)
         return
     showing.built([building.push_built(plan, run.settings)], begin.index(run, request, found), json=json)
 
@@ -155,16 +157,17 @@ def disk(
     from tasks.images import begin, showing
     from tasks.images import disk as care
     from tasks.images.engine import open_engine
+    from tasks.support import console
     from tasks.support.arguments import parse_age, parse_share
 
     settings = begin.open_run().settings
     share, age = parse_share(threshold, "--threshold"), parse_age(older_than, "--older-than")
     with open_engine(settings) as engine:
         plan = care.plan_disk(engine, begin.now(), threshold=share, prune=prune, older_than=age)
-        begin.announce_care(settings, engine.endpoint, dry_run=dry_run or not plan.due)
+        begin.announce_care(settings, engine.endpoint, dry_run=dry_run, due=plan.due)
         showing.disk_plan(plan)
         if dry_run:
-            showing.dry_run(plan.actions(), json=json)
+            console.dry_run(plan.actions(), json=json)
             return
         showing.disk_report(care.execute_disk(engine, plan), json=json)
 

@@ -209,7 +209,7 @@ def _containers(holdings: Holdings, now: datetime, older_than: timedelta) -> Ite
         if age > older_than:
             name = next((name.lstrip("/") for name in container.get("Names") or ()), "") or container["Id"][:12]
             size = int(container.get("SizeRw") or 0)
-            yield Removal(Kind.CONTAINER, name, f"stopped {_ago(age)}", size, container["Id"])
+            yield Removal(Kind.CONTAINER, name, f"stopped {console.age(age)} ago", size, container["Id"])
 
 
 def _image(
@@ -224,13 +224,13 @@ def _image(
     if not tags:
         # One that was pulled by digest has no tag either, and came here at a time that the engine does not keep.
         if age > (older_than if digests else grace):
-            yield Removal(Kind.IMAGE, key, f"untagged and unused, {_ago(age)}", _size(image), key)
+            yield Removal(Kind.IMAGE, key, f"untagged and unused, {console.age(age)} ago", _size(image), key)
         return
     if age <= older_than or not all(map(_is_one_commits, tags)):
         return
     for number, tag in enumerate(sorted(tags)):
         size = _size(image) if number == len(tags) - 1 else 0  # freed with the last tag
-        yield Removal(Kind.TAG, tag, f"one commit's and unused, {_ago(age)}", size, key)
+        yield Removal(Kind.TAG, tag, f"one commit's and unused, {console.age(age)} ago", size, key)
 
 
 def _is_one_commits(name: str) -> bool:
@@ -244,7 +244,9 @@ def _volumes(holdings: Holdings, now: datetime, grace: timedelta) -> Iterator[Re
         named = _ANONYMOUS_LABEL not in (volume.get("Labels") or {}) and not _ANONYMOUS.fullmatch(volume["Name"])
         age = _age(now, moment(volume.get("CreatedAt")))
         if not used and not named and age > grace:
-            yield Removal(Kind.VOLUME, volume["Name"], f"unused and without a name, {_ago(age)}", _volume_size(volume))
+            yield Removal(
+                Kind.VOLUME, volume["Name"], f"unused and without a name, {console.age(age)} ago", _volume_size(volume)
+            )
 
 
 def _cache(holdings: Holdings, now: datetime, older_than: timedelta) -> Iterator[Removal]:
@@ -252,7 +254,7 @@ def _cache(holdings: Holdings, now: datetime, older_than: timedelta) -> Iterator
         age = _age(now, moment(record.get("LastUsedAt")), moment(record.get("CreatedAt")))
         if not record.get("InUse") and age > older_than:
             size = 0 if record.get("Shared") else int(record.get("Size") or 0)
-            yield Removal(Kind.CACHE, record["ID"], f"last used {_ago(age)}", size)
+            yield Removal(Kind.CACHE, record["ID"], f"last used {console.age(age)} ago", size)
 
 
 def execute_disk(engine: Engine, plan: DiskPlan) -> DiskReport:
@@ -315,10 +317,3 @@ def _age(now: datetime, *moments: datetime) -> timedelta:
     """Return the time since the latest of these; none at all when no moment is known, so that the thing stays."""
     latest = max(moments)
     return now - latest if latest > _NEVER else timedelta()
-
-
-def _ago(age: timedelta) -> str:
-    if age >= timedelta(days=2):
-        return f"{age.days} days ago"
-    hours = int(age.total_seconds() // 3600)
-    return f"{console.plural(hours, 'hour')} ago" if hours else "less than an hour ago"

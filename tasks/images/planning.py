@@ -166,15 +166,6 @@ def plan_chain(catalogue: Catalogue, request: Request, facts: Facts) -> tuple[Bu
     return tuple(plans.values())
 
 
-def plan_all(catalogue: Catalogue, facts: Facts, variables: Mapping[str, str] | None = None) -> tuple[BuildPlan, ...]:
-    """Return the plan of every image for every platform, in the catalogue's order."""
-    return tuple(
-        plan_build(catalogue, Request(image.name, str(platform), variables=variables or {}), facts)
-        for image in catalogue.images.values()
-        for platform in image.platforms
-    )
-
-
 def choose_platform(image: Image, wanted: str | None) -> Platform:
     """Return the platform asked for, or the image's first; UsageError when the image is not built for it."""
     if wanted is None:

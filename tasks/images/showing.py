@@ -16,18 +16,6 @@ if TYPE_CHECKING:
     from tasks.images.linting import Finding
     from tasks.images.planning import BuildPlan
 
-Action = tuple[str, str, str]
-
-
-def dry_run(actions: Sequence[Action], *, json: bool) -> None:
-    """Show a plan's actions in their order."""
-    if actions:
-        console.table(("action", "what", "why"), actions)
-    console.say(f"dry run: {console.plural(len(actions), 'action')}, nothing was changed")
-    if json:
-        names = ("action", "what", "why")
-        console.emit_json({"dry_run": True, "actions": [dict(zip(names, row, strict=True)) for row in actions]})
-
 
 def catalogue(found: Catalogue, *, json: bool) -> None:
     """Show every image of the catalogue."""
@@ -38,7 +26,7 @@ def catalogue(found: Catalogue, *, json: bool) -> None:
         console.emit_json({"images": listing.as_data(found)})
 
 
-def build_actions(plans: Iterable[BuildPlan], *, last: str) -> list[Action]:
+def build_actions(plans: Iterable[BuildPlan], *, last: str) -> list[console.Action]:
     """Return the rows of what a build will do; ``last`` is the image that was asked for."""
     rows = []
     for plan in plans:
@@ -66,7 +54,7 @@ def built(results: Sequence[Built], index: Indexed | None = None, *, json: bool)
         what = "there already" if result.reused else "pushed" if result.plan.push else "built"
         digest = result.digest or result.image_id or "in the builder only"
         rows.append(
-            (result.plan.image, str(result.plan.platform), what, digest, f"{result.seconds:.1f} s", result.plan.tags)
+            (result.plan.image, str(result.plan.platform), what, digest, console.span(result.seconds), result.plan.tags)
         )
     console.table(("image", "platform", "", "digest", "time", "tags"), rows)
     for result in results:

@@ -84,11 +84,6 @@ class CopyPlan:
         """Return the bytes of the blobs that take a way."""
         return sum(step.blob.size for manifest in self.manifests for step in manifest.blobs if step.way is way)
 
-    @property
-    def is_done(self) -> bool:
-        """Say whether the target has everything."""
-        return all(step.there for step in self.steps)
-
 
 @dataclass(frozen=True)
 class Tally:

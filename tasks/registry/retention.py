@@ -10,7 +10,7 @@ from itertools import chain, pairwise
 from typing import Protocol
 
 from tasks.registry.references import is_digest
-from tasks.support.console import plural
+from tasks.support.console import age, plural
 from tasks.support.errors import DataError, UsageError
 
 KEEP = "keep"
@@ -226,7 +226,7 @@ def _why_kept(tag: StoredTag, rule: RetentionRule, place: Mapping[str, int], now
         return "what it points at is not known"
     if place[tag.name] <= rule.keep:
         return f"number {place[tag.name]} of the newest {rule.keep}"
-    return f"pushed {_span(now - tag.last_pushed)} ago, within {_span(rule.younger_than)}"
+    return f"pushed {age(now - tag.last_pushed)} ago, within {age(rule.younger_than)}"
 
 
 def _needs(kept: Sequence[StoredTag], protected: Iterable[str], contents: Contents | None) -> dict[str, str]:
@@ -249,7 +249,7 @@ def _needs(kept: Sequence[StoredTag], protected: Iterable[str], contents: Conten
 
 def _deletion(tag: StoredTag, rule: RetentionRule, needed: Mapping[str, str], now: datetime) -> Choice:
     holder = needed.get(tag.digest or "")
-    reason = f"older than the newest {rule.keep}, pushed {_span(now - _time(tag))} ago"
+    reason = f"older than the newest {rule.keep}, pushed {age(now - _time(tag))} ago"
     if holder is not None:
         reason += f"; its manifest stays for {holder}"
     return Choice(DELETE, tag.name, tag.digest, tag.last_pushed, reason, candidate=True, needed_by=holder)
@@ -276,10 +276,6 @@ def _reclaims(deletions: Sequence[Choice], needed: Mapping[str, str], contents: 
         )
         for digest in order
     )
-
-
-def _span(time: timedelta) -> str:
-    return f"{time.days} days" if time.days > 1 else f"{max(time.total_seconds(), 0) / 3600:.0f} hours"
 
 
 def digests_of(tags: Iterable[StoredTag], protected_digests: Iterable[str]) -> frozenset[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from tasks.registry.copying import Way
@@ -14,9 +13,8 @@ from tasks.release.channels import Channel, parse_version
 from tasks.release.moving import Run
 from tasks.release.promotion import PublishReport, execute_publish
 from tasks.release.promotion_plan import Parties, PublishPlan, Request
-from tasks.support import buildkite, console, profiles
-from tasks.support.errors import ConfigurationError, UsageError
-from tasks.support.profiles import Deed
+from tasks.support import buildkite
+from tasks.support.errors import UsageError
 from tasks.support.settings import Settings
 from tasks.support.source import choose_commit
 from tasks.support.store import open_store
@@ -32,21 +30,6 @@ def open_parties(settings: Settings) -> Parties:
     chosen = repositories.choose(settings)
     staging, public = open_repository(chosen.staging, settings), open_repository(chosen.public, settings)
     return Parties(staging, public, open_store(settings.store))
-
-
-def announce(settings: Settings, deed: Deed, targets: Sequence[str], what: str, *, dry_run: bool) -> None:
-    """Say what the profile promises; what it forbids is an error, and in a dry run, which only reads, a warning."""
-    for target in targets:
-        try:
-            profiles.permit(settings.profile, deed, target)
-        except ConfigurationError as error:
-            if not dry_run:
-                raise
-            console.warn(f"a real run would be refused: {error.message}; {error.hint}")
-    promise = profiles.promise(settings.profile)
-    if dry_run:
-        promise = f"profile {settings.profile.value}, dry run: nothing will change"
-    console.say(f"{promise} · {what}")
 
 
 def read_request(

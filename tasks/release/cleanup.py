@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from tasks.images import catalogue
 from tasks.registry.cleaning import PAUSE, CleanupReport, execute_cleanup, report_error, survey_and_plan
@@ -31,12 +31,11 @@ class Cleanup:
 def read_rule(keep: str | None, younger_than: str | None, most: str | None) -> RetentionRule:
     """Return the catalogue's rule with what a command line changes of it; UsageError for a word that is none."""
     said = catalogue.load().retention
-    return RetentionRule(
-        pattern=said.pattern,
+    return replace(
+        said,
         keep=parse_count(keep, "--keep", least=1) if keep is not None else said.keep,
-        younger_than=parse_age(younger_than, "--younger-than") if younger_than is not None else timedelta(),
-        protected_patterns=said.protected,
-        most_deletions=parse_count(most, "--max") if most is not None else said.cap,
+        younger_than=parse_age(younger_than, "--younger-than") if younger_than is not None else said.younger_than,
+        most_deletions=parse_count(most, "--max") if most is not None else said.most_deletions,
     )
 
 

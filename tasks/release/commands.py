@@ -71,10 +71,10 @@ def publish(
     """Promote a commit's staged images to a channel's public tags."""
     from tasks.release import begin, showing
     from tasks.release.promotion_plan import plan_publish
-    from tasks.support import settings
+    from tasks.support import console, settings
+    from tasks.support.announcing import announce
     from tasks.support.profiles import Deed
     from tasks.wheels.begin import ask_ancestry
-    from tasks.wheels.showing import dry_run as show_dry_run
 
     chosen = settings.load(profile=profile, store=store, source=source, staging=staging, public=public)
     request, checkout = begin.read_request(
@@ -88,11 +88,11 @@ def publish(
     )
     parties = begin.open_parties(chosen)
     targets = [str(parties.public.name), parties.store.url]
-    begin.announce(chosen, Deed.MOVE, targets, begin.first_line(parties, request), dry_run=dry_run)
+    announce(chosen.profile, Deed.MOVE, targets, begin.first_line(parties, request), dry_run=dry_run)
     plan = plan_publish(parties, request, ask_ancestry(checkout))
     showing.publish_plan(plan)
     if dry_run:
-        show_dry_run(plan.actions(), json=json)
+        console.dry_run(plan.actions(), json=json)
         return
     report, waited = begin.run_publish(chosen, parties, plan)
     showing.publish_report(chosen, report, waited, json=json)
@@ -123,6 +123,7 @@ def record(
     """Record how a cell's steps ended, in a trusted step after them."""
     from tasks.release import begin, results, showing
     from tasks.support import settings
+    from tasks.support.announcing import announce
     from tasks.support.profiles import Deed
     from tasks.support.store import open_store
 
@@ -130,7 +131,7 @@ def record(
     name = results.check_cell(cell)
     sha = begin.record_commit(chosen, commit)
     objects = open_store(chosen.store)
-    begin.announce(chosen, Deed.RECORD, [objects.url], f"{name} of {sha} · {objects.url}", dry_run=dry_run)
+    announce(chosen.profile, Deed.RECORD, [objects.url], f"{name} of {sha} · {objects.url}", dry_run=dry_run)
     made = results.make_record(chosen, sha, name, results.ask_outcomes(chosen, sha, step or ()))
     written = results.write(objects, made) if not dry_run else False
     showing.record_report(made, results.key_of(sha, name), written=written, json=json)
@@ -189,18 +190,18 @@ def rollback(
     from tasks.release.channels import Channel
     from tasks.release.moving import Run
     from tasks.release.undo import execute_rollback, plan_rollback
-    from tasks.support import settings
+    from tasks.support import console, settings
+    from tasks.support.announcing import announce
     from tasks.support.profiles import Deed
-    from tasks.wheels.showing import dry_run as show_dry_run
 
     chosen = settings.load(profile=profile, store=store, public=public)
     name = Channel.parse(channel)
     parties = begin.open_parties(chosen)
     targets = [str(parties.public.name), parties.store.url]
-    begin.announce(chosen, Deed.MOVE, targets, f"rollback of {name.value} · {parties.public.name}", dry_run=dry_run)
+    announce(chosen.profile, Deed.MOVE, targets, f"rollback of {name.value} · {parties.public.name}", dry_run=dry_run)
     plan = plan_rollback(parties.public, parties.store, name, to=to, run=run)
     if dry_run:
-        show_dry_run(plan.actions(), json=json)
+        console.dry_run(plan.actions(), json=json)
         return
     execute_rollback(parties.public, parties.store, plan, Run.start(chosen))
     showing.rollback_report(plan, json=json)
@@ -230,18 +231,18 @@ def cleanup(
     """Delete old public nightlies, never what a rollback may need."""
     from tasks.release import begin, showing
     from tasks.release import cleanup as cleaning
-    from tasks.support import settings
+    from tasks.support import console, settings
+    from tasks.support.announcing import announce
     from tasks.support.profiles import Deed
-    from tasks.wheels.showing import dry_run as show_dry_run
 
     chosen = settings.load(profile=profile, store=store, public=public)
     rule = cleaning.read_rule(keep, younger_than, max)
     parties = begin.open_parties(chosen)
-    begin.announce(chosen, Deed.CLEAN, [str(parties.public.name)], str(parties.public.name), dry_run=dry_run)
+    announce(chosen.profile, Deed.CLEAN, [str(parties.public.name)], str(parties.public.name), dry_run=dry_run)
     planned = cleaning.plan_cleanup(chosen, parties, rule, reclaim=reclaim)
     showing.cleanup_plan(planned.plan)
     if dry_run:
-        show_dry_run(planned.plan.actions(), json=json)
+        console.dry_run(planned.plan.actions(), json=json)
         return
     report, error = cleaning.run_cleanup(planned)
     showing.cleanup_report(report, json=json)

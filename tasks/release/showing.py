@@ -24,20 +24,8 @@ from tasks.support import buildkite, console
 from tasks.support.settings import Settings
 
 Rows = list[tuple[str, ...]]
-_MINUTE, _HOUR, _TWO_DAYS = 60, 3600, 48 * 3600
 _IMAGE_COLUMNS = ("platform", "digest", "size", "blobs")
 _TAG_COLUMNS = ("tag", "digest", "platforms", "before", "state")
-
-
-def span(seconds: float) -> str:
-    """Return a length of time as people read it."""
-    if seconds < _MINUTE:
-        return f"{seconds:.1f} s"
-    if seconds < _HOUR:
-        return "{} min {:02} s".format(*divmod(int(seconds), _MINUTE))
-    if seconds < _TWO_DAYS:
-        return "{} h {:02} min".format(*divmod(int(seconds) // _MINUTE, _MINUTE))
-    return f"{int(seconds) // (24 * _HOUR)} days"
 
 
 def publish_plan(plan: PublishPlan) -> None:
@@ -95,13 +83,13 @@ def _notes(report: PublishReport, waited: str) -> list[str]:
     if not report.wrote:
         done = "wrote the missing result of" if plan.unfinished is not None else "already published:"
         what = f"run {plan.unfinished.run}" if plan.unfinished is not None else "nothing to do"
-        return [*notes, f"{done} {what}, {span(report.seconds)}"]
+        return [*notes, f"{done} {what}, {console.span(report.seconds)}"]
     if copied is not None:
         parts = [f"copied {console.size(copied.copied.size)}"]
         parts += [f"mounted {console.size(copied.mounted.size)}"] if copied.mounted.blobs else []
         parts += [f"{console.size(copied.there.size)} there already"] if copied.there.blobs else []
         again = f", {console.plural(copied.retries, 'retry')}".replace("retrys", "retries") if copied.retries else ""
-        notes.append(f"{', '.join(parts)} in {span(report.seconds)}{again}")
+        notes.append(f"{', '.join(parts)} in {console.span(report.seconds)}{again}")
     return [*notes, *filter(None, (waited,))]
 
 
@@ -236,7 +224,7 @@ def _since(time: str | None) -> str:
     if time is None:
         return "-"
     past = moment(time)
-    return f"{past:%Y-%m-%d %H:%M} ({span((datetime.now(UTC) - past).total_seconds())} ago)"
+    return f"{past:%Y-%m-%d %H:%M} ({console.age(datetime.now(UTC) - past)} ago)"
 
 
 def record_report(record: Record, key: str, *, written: bool, json: bool) -> None:

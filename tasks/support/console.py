@@ -7,8 +7,11 @@ import math
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tasks.support.errors import OmniError, ServiceRefusedError
@@ -142,6 +145,44 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+_MINUTE, _HOUR = 60, 3600
+
+
+def span(seconds: float) -> str:
+    """Return how long something took, as people read it."""
+    if seconds < _MINUTE:
+        return f"{seconds:.1f} s"
+    if seconds < _HOUR:
+        return "{} min {:02} s".format(*divmod(int(seconds), _MINUTE))
+    return "{} h {:02} min".format(*divmod(int(seconds) // _MINUTE, _MINUTE))
+
+
+def age(time: timedelta) -> str:
+    """Return how old something is, as people say it: in days, hours or minutes."""
+    if time.days > 1:
+        return f"{time.days} days"
+    minutes = max(int(time.total_seconds() // _MINUTE), 0)
+    if not minutes:
+        return "less than a minute"
+    return plural(minutes // _MINUTE, "hour") if minutes >= _MINUTE else plural(minutes, "minute")
+
+
+Action = tuple[str, str, str]
+"""What a plan does, to what, and why."""
+
+
+def dry_run(actions: Sequence[Action], *, json: bool) -> None:
+    """Show a plan's actions in their order, and that nothing was done."""
+    if actions:
+        table(("action", "what", "why"), actions)
+        say(f"dry run: {plural(len(actions), 'action')}, nothing was changed")
+    else:
+        say("dry run: nothing to do")
+    if json:
+        names = ("action", "what", "why")
+        emit_json({"dry_run": True, "actions": [dict(zip(names, row, strict=True)) for row in actions]})
+
+
 Cell = str | tuple[str, ...]
 """A table's cell: a text on one line, or several lines."""
 
@@ -184,13 +225,22 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, title: str 
 def _blocks(columns: Sequence[str], rows: Sequence[Sequence[Cell]], title: str | None) -> None:
     if title:
         say(plain(title))
+    from rich.console import Console
+
     label = max(map(len, columns))
+    room = max(Console(stderr=True).width - label - 2, 1)
     for number, row in enumerate(rows):
         if number:
             say()
         for column, cell in zip(columns, row, strict=True):
-            if cell:
-                say(f"{column:>{label}}  {_lines(cell)}")
+            lines = [part for line in _lines(cell).split("\n") for part in _wrapped(line, room)] if cell else []
+            for name, line in zip_longest([column][: len(lines)], lines, fillvalue=""):
+                say(f"{name:>{label}}  {line}")
+
+
+def _wrapped(line: str, room: int) -> list[str]:
+    """Break a line between words; a word that is too long for the terminal stays whole, so that it can be copied."""
+    return textwrap.wrap(line, room, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def byte_columns() -> tuple[ProgressColumn, ...]:

@@ -150,5 +150,5 @@ def test_buildx_is_taken_with_what_it_knows(tmp_path: Path) -> None:
     path.write_text(f'#!/bin/sh\n[ "$1" = buildx ] || exit 1\nprintf %b "{options}"\n')
     path.chmod(0o755)
     client = find_client(load(environment={}), [path])
-    assert (client.has_buildx, client.has_metadata_file, client.has_build_context) == (True, True, False)
+    assert (client.has_buildx, client.has_metadata_file) == (True, True)
     assert client.build == (path, "buildx", "build")

@@ -8,8 +8,9 @@ import pytest
 
 from tasks.images.bake import bake
 from tasks.images.catalogue import Catalogue, load
-from tasks.images.planning import Request, plan_all, plan_chain
+from tasks.images.planning import Request, plan_chain
 from tasks.support.errors import UsageError
+from tests.factory_plan import every_plan
 from tests.unit.test_image_planning import COMMIT, FACTS
 
 # Every key that a target may have (Bake file reference).
@@ -59,7 +60,7 @@ def test_caches_are_written_by_a_push_only(real: Catalogue) -> None:
 
 
 def test_every_target_of_the_catalogue_is_plain_json_in_bakes_own_keys(real: Catalogue) -> None:
-    for target in bake(plan_all(real, FACTS))["target"].values():
+    for target in bake(every_plan(real, FACTS))["target"].values():
         assert set(target) <= KEYS
         assert json.loads(json.dumps(target)) == target
         assert all(target.values())

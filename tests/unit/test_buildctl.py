@@ -24,31 +24,12 @@ from tasks.images import catalogue
 from tasks.images.buildctl import Remote, build_argv, choose_remote, fields, find_program, this_platform
 from tasks.images.catalogue import Buildkitd, Engine, GitContext
 from tasks.images.pins import DownloadPin
-from tasks.images.planning import BuildPlan, SecretFile
 from tasks.registry.documents import Platform
 from tasks.support.errors import ConfigurationError, DataError, ServiceRefusedError
 from tasks.support.settings import load
+from tests import factory_plan
 
-PLAN = BuildPlan(
-    image="npu",
-    device="npu",
-    platform=Platform("linux", "arm64"),
-    engine=Engine.BUILDCTL,
-    context=Path("/source"),
-    dockerfile=Path("/tool/docker/Dockerfile.npu"),
-    target="ci",
-    args={"BASE_IMAGE": "quay.io/a/b:1", "WORDS": "a, b=c"},
-    tags=("r.example/a/b:one", "r.example/a/b:two"),
-    labels={"org.opencontainers.image.revision": "c" * 40},
-    recipe="0" * 12,
-    reusable=False,
-    local=False,
-    repository="r.example/a/b",
-    cache_from=("type=registry,ref=r.example/a/b:zero",),
-    cache_to=("type=inline",),
-    secrets=(SecretFile("netrc", Path("/home/net,rc")),),
-    push=True,
-)
+PLAN = replace(factory_plan.PLAN, engine=Engine.BUILDCTL, platform=Platform("linux", "arm64"), target="ci", push=True)
 
 
 def pairs(argv: Any, option: str) -> list[str]:
@@ -66,7 +47,7 @@ def test_the_line_has_everything_that_the_plan_says() -> None:
     assert pairs(argv, "--frontend") == ["dockerfile.v0"]
     assert pairs(argv, "--local") == ["context=/source", "dockerfile=/tool/docker"]
     assert pairs(argv, "--opt") == [
-        "filename=Dockerfile.npu",
+        "filename=Dockerfile.some",
         "target=ci",
         "platform=linux/arm64",
         "build-arg:BASE_IMAGE=quay.io/a/b:1",
@@ -74,7 +55,7 @@ def test_the_line_has_everything_that_the_plan_says() -> None:
         f"label:org.opencontainers.image.revision={'c' * 40}",
     ]
     assert pairs(argv, "--secret") == ['id=netrc,"src=/home/net,rc"']
-    assert pairs(argv, "--import-cache") == ["type=registry,ref=r.example/a/b:zero"]
+    assert pairs(argv, "--import-cache") == ["type=registry,ref=caches.example/a/b:zero"]
     assert pairs(argv, "--export-cache") == ["type=inline"]
     assert pairs(argv, "--output") == ['type=image,"name=r.example/a/b:one,r.example/a/b:two",push=true']
     assert pairs(argv, "--metadata-file") == ["/tmp/m"]

@@ -277,7 +277,7 @@ def test_the_real_retention_is_about_commits_nightlies_only(real: Catalogue, tag
 
 @pytest.mark.parametrize("tag", ["latest", "latest-x86_64", "v0.28.0", "v0.28.0-aarch64", "nightly", "nightly-x86_64"])
 def test_the_real_retention_protects_what_users_rely_on(real: Catalogue, tag: str) -> None:
-    assert any(re.fullmatch(pattern, tag) for pattern in real.retention.protected)
+    assert any(re.fullmatch(pattern, tag) for pattern in real.retention.protected_patterns)
 
 
 def test_an_unknown_image_is_answered_with_the_closest(real: Catalogue) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,17 @@ def test_a_narrow_terminal_is_not_steered_either() -> None:
     assert not set(said.replace("\r\n", "")) & set("\x1b\r\n\x9b\x07\u202e\x7f\x85\u2028")
 
 
+def test_a_narrow_terminal_shows_every_line_of_a_cell_below_its_own_column() -> None:
+    cells = (("linux/amd64", "linux/arm64"), "several words " * 12 + "x" * 100)
+    said = on_a_terminal(f"from tasks.support import console; console.table(('platforms', 'why'), [{cells!r}])")
+    lines = said.replace("\r\n", "\n").splitlines()
+    assert lines[:2] == ["platforms  linux/amd64", "           linux/arm64"]
+    assert lines[2].startswith("      why  several words several")
+    assert all(line.startswith(" " * 11) for line in lines[3:])
+    assert lines[-1].strip() == "x" * 100, "what could be copied stays whole"
+    assert max(map(len, lines[:-1])) <= 80
+
+
 SPEAKING = """
 import sys
 from pathlib import Path
@@ -243,3 +255,25 @@ def test_a_bar_is_shown_on_a_terminal_only() -> None:
     assert "copying" in on_a_terminal(PROGRESS)
     done = subprocess.run([sys.executable, "-c", PROGRESS], cwd=CHECKOUT, capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.04, "0.0 s"), (59, "59.0 s"), (362, "6 min 02 s"), (7260, "2 h 01 min")]
+)
+def test_a_length_of_time_is_readable(seconds: float, shown: str) -> None:
+    assert console.span(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-5, "less than a minute"), (60, "1 minute"), (7260, "2 hours"), (47 * 3600, "47 hours"), (260_000, "3 days")],
+)
+def test_an_age_is_readable(seconds: float, shown: str) -> None:
+    assert console.age(timedelta(seconds=seconds)) == shown
+
+
+def test_a_dry_run_without_anything_to_do_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    console.dry_run([], json=True)
+    said = capsys.readouterr()
+    assert said.err == "dry run: nothing to do\n"
+    assert json.loads(said.out) == {"dry_run": True, "actions": []}

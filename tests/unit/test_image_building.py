@@ -10,10 +10,8 @@ import pytest
 
 from tasks.images.build_log import failure, new_log
 from tasks.images.building import docker_argv, registries_of
-from tasks.images.catalogue import Engine, GitContext
+from tasks.images.catalogue import GitContext
 from tasks.images.clients import Client
-from tasks.images.planning import BuildPlan, SecretFile
-from tasks.registry.documents import Platform
 from tasks.support.errors import (
     CredentialsError,
     DataError,
@@ -22,28 +20,14 @@ from tasks.support.errors import (
     ServiceRefusedError,
     TemporaryError,
 )
+from tests import factory_plan
 
 DEBIANS = Client(Path("/usr/bin/docker"), has_buildx=False)
-BUILDX = Client(Path("/usr/local/bin/docker"), True, has_metadata_file=True, has_build_context=True)
+BUILDX = Client(Path("/usr/local/bin/docker"), True, has_metadata_file=True)
 OLD_BUILDX = Client(Path("/usr/local/bin/docker"), has_buildx=True)
-PLAN = BuildPlan(
-    image="cuda",
-    device="cuda",
-    platform=Platform("linux", "amd64"),
-    engine=Engine.DOCKER,
-    context=Path("/source"),
-    dockerfile=Path("/tool/docker/Dockerfile.cuda"),
-    target="final",
+PLAN = replace(
+    factory_plan.PLAN,
     args={"BASE_IMAGE": "quay.io/a/b:1", "TOOL_IMAGE": "tools.example:5000/c/d:2", "max_jobs": "16"},
-    tags=("r.example/a/b:one", "r.example/a/b:two"),
-    labels={"org.opencontainers.image.revision": "c" * 40},
-    recipe="0" * 12,
-    reusable=False,
-    local=False,
-    repository="r.example/a/b",
-    cache_from=("type=registry,ref=caches.example/a/b:zero",),
-    cache_to=("type=inline",),
-    secrets=(SecretFile("netrc", Path("/home/net,rc")),),
     proxies={"HTTPS_PROXY": "http://user:word@proxy:3128"},
 )
 
@@ -58,7 +42,7 @@ def given(argv: object, option: str) -> list[str]:
 def test_every_client_is_told_what_the_plan_says(client: Client, push: bool) -> None:
     argv = [str(word) for word in docker_argv(replace(PLAN, push=push), client, Path("/tmp/r"))]
     assert argv[-1] == "/source"
-    assert given(argv, "--file") == ["/tool/docker/Dockerfile.cuda"]
+    assert given(argv, "--file") == ["/tool/docker/Dockerfile.some"]
     assert given(argv, "--platform") == ["linux/amd64"]
     assert given(argv, "--target") == ["final"]
     assert given(argv, "--tag") == list(PLAN.tags)

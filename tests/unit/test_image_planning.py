@@ -16,6 +16,7 @@ from tasks.images.planning import BuildPlan, Facts, Request, SourceFacts, ToolFa
 from tasks.registry.references import RepositoryName, check_tag
 from tasks.support.errors import DataError, UsageError
 from tasks.support.settings import CHECKOUT
+from tests.factory_plan import every_plan
 
 COMMIT, OLDER = "a" * 40, "b" * 40
 FACTS = Facts(
@@ -83,7 +84,7 @@ def test_release_builds_use_sixteen_jobs(real: Catalogue) -> None:
 
 
 def test_every_image_plans_for_every_platform(real: Catalogue) -> None:
-    plans = planning.plan_all(real, FACTS)
+    plans = every_plan(real, FACTS)
     assert {(found.image, found.platform) for found in plans} == {
         (image.name, platform) for image in real.images.values() for platform in image.platforms
     }
@@ -97,7 +98,7 @@ def test_every_image_plans_for_every_platform(real: Catalogue) -> None:
 
 
 def test_arguments_of_the_catalogue_are_in_the_dockerfile(real: Catalogue) -> None:
-    for found in planning.plan_all(real, FACTS):
+    for found in every_plan(real, FACTS):
         if isinstance(found.context, Path):
             assert isinstance(found.dockerfile, Path)
             assert set(found.args) <= set(dockerfile.read(found.dockerfile).arguments), found.image
@@ -316,7 +317,7 @@ def test_secrets_and_proxies_come_from_named_variables_only(real: Catalogue) -> 
 
 
 def test_only_the_source_images_need_the_source(real: Catalogue) -> None:
-    contexts = {found.image: found.context for found in planning.plan_all(real, FACTS)}
+    contexts = {found.image: found.context for found in every_plan(real, FACTS)}
     for name, image in real.images.items():
         expected = {Folder.SOURCE: Path("/source"), Folder.TOOL: Path("/tool")}
         if isinstance(image.context, Folder):

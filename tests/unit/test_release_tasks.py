@@ -13,6 +13,7 @@ from packaging.version import Version
 from tasks.release import begin, cleanup, repositories, showing
 from tasks.release.channels import Channel
 from tasks.release.promotion_plan import Request
+from tasks.support.announcing import announce
 from tasks.support.errors import ConfigurationError, UsageError
 from tasks.support.profiles import Deed
 from tasks.support.settings import CHECKOUT, Settings, load
@@ -144,14 +145,14 @@ def test_profiles_decide_what_may_change(
     profile: str, target: str, allowed: bool, deed: Deed, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = settings(OMNI_CI_PROFILE=profile)
-    begin.announce(chosen, deed, [target], "what", dry_run=True)
+    announce(chosen.profile, deed, [target], "what", dry_run=True)
     assert ("a real run would be refused" in capsys.readouterr().err) is not allowed
     if allowed:
-        begin.announce(chosen, deed, [target], "what", dry_run=False)
+        announce(chosen.profile, deed, [target], "what", dry_run=False)
         assert capsys.readouterr().err.startswith(f"profile {profile}: ")
         return
     with pytest.raises(ConfigurationError) as caught:
-        begin.announce(chosen, deed, [target], "what", dry_run=False)
+        announce(chosen.profile, deed, [target], "what", dry_run=False)
     assert caught.value.exit_code == 78
 
 
@@ -167,14 +168,6 @@ def test_a_clean_ups_words_change_the_catalogues_rule() -> None:
 
 
 # What is printed
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(0.04, "0.0 s"), (59, "59.0 s"), (362, "6 min 02 s"), (7260, "2 h 01 min"), (260000, "3 days")],
-)
-def test_a_length_of_time_is_readable(seconds: float, shown: str) -> None:
-    assert showing.span(seconds) == shown
 
 
 def test_a_report_has_the_lines_to_pull_and_to_undo(world: World, capsys: pytest.CaptureFixture[str]) -> None:
