@@ -103,8 +103,7 @@ def find_program(settings: Settings, pin: DownloadPin, tools: Path = TOOLS, plat
     if expected is None:
         raise ConfigurationError(
             f"{pin.where}: no sha256 of {pin.name} {pin.version} for {wanted} is recorded, so it is not fetched",
-            hint=f"put {pin.name} on PATH, or fetch {pin.address(wanted)} on a machine with network "
-            "and write what sha256sum says of it into docker/pins.yml",
+            hint=f"put {pin.name} on PATH, or record it on a machine with network: invoke pins.set {pin.name}",
         )
     program = tools / f"{pin.name}-{pin.version}-{expected[:12]}" / _PROGRAM
     if not program.exists():

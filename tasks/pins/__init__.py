@@ -1,0 +1,1 @@
+"""Version pins: recording them on a machine with network."""
