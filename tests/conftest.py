@@ -21,8 +21,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--repetitions", type=int, default=2, metavar="N", help="how often race tests repeat themselves (default: 2)"
     )
     parser.addoption(
-        "--sweep", action="store_true", help="kill actions on S3 behind every change, not every 17th: slow"
+        "--sweep", action="store_true", help="try every case and every boundary of large sets, not a sample: slow"
     )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--sweep"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("sweep") is not None]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item.get_closest_marker("sweep") is None]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ an installation can replace vLLM.
 from __future__ import annotations
 
 import io
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -90,6 +91,18 @@ class AudioDecoder:
 """
 UV = '#!/bin/sh\nshift\nexec python3 /opt/installer.py "$@"\n'
 CANN = "export ASCEND_SET_BY_THIS=1\n"
+
+
+def make_source(folder: Path, **files: str) -> Path:
+    """Make a git checkout with the little of the library that the Dockerfiles name, tagged v0.28.0, and these files."""
+    contents = {f"requirements/{device}.txt": "packaging\n" for device in ("cuda", "rocm", "xpu", "npu")}
+    for name, text in {**contents, "vllm_omni/__init__.py": "", **files}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"], ["tag", "v0.28.0"]):
+        subprocess.run(["git", *who, *words], cwd=folder, check=True)
+    return folder
 
 
 def load_base(engine: DockerEngine, tag: str, vllm: str) -> str:

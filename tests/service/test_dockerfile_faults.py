@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tasks.images.catalogue import Catalogue, load
 from tasks.images.planning import BuildPlan, Facts, Request, plan_chain
 from tasks.support.errors import DataError
 from tests.engine_server import DockerEngine
-from tests.factory_base import LOG, PYTHON, load_base
+from tests.factory_base import LOG, PYTHON, load_base, make_source
 from tests.services import service_missing
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
@@ -48,19 +47,6 @@ class Yard:
         """Run a shell script in an image and return what it prints."""
         words = ("run", "--rm", "--network", "host", "--entrypoint", "/bin/bash", *options, plan.tags[0], "-ec", script)
         return self.engine.docker(*words)
-
-
-def make_source(folder: Path) -> Path:
-    """Make a checkout with the little of the library that the Dockerfiles name."""
-    (folder / "requirements").mkdir(parents=True)
-    for device in ("cuda", "rocm", "xpu", "npu"):
-        (folder / "requirements" / f"{device}.txt").write_text("")
-    (folder / "vllm_omni").mkdir()
-    (folder / "vllm_omni" / "__init__.py").write_text("")
-    who = ("-c", "user.name=me", "-c", "user.email=me@example.test")
-    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"], ["tag", "v0.28.0"]):
-        subprocess.run(["git", *who, *words], cwd=folder, check=True)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +97,8 @@ def test_xpu_keeps_its_own_triton_only(yard: Yard) -> None:
 
 
 def test_an_installation_that_replaces_vllm_fails_the_build(yard: Yard, tmp_path: Path) -> None:
-    source = make_source(tmp_path / "library")
-    (source / "replaces-vllm").write_text("9.9.9")
-    bad = dataclasses.replace(yard, facts=facts.gather(source, yard.catalogue.source, allow_dirty=True))
+    source = make_source(tmp_path / "library", **{"replaces-vllm": "9.9.9"})
+    bad = dataclasses.replace(yard, facts=facts.gather(source, yard.catalogue.source))
     with pytest.raises(DataError, match=r"9\.9\.9"):
         bad.build(*bad.plans("cuda-ci"))
 

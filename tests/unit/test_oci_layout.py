@@ -448,7 +448,7 @@ def incomplete(layout: LayoutRepository) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.sweep])])
 def test_a_kill_at_any_file_operation_leaves_a_sound_layout(step: int) -> None:
     old, new, other = (attested(image(commit=letter * 40)) for letter in "abc")
 

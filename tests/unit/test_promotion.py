@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -269,6 +270,7 @@ def is_mixed(world: World, tag: str) -> bool:
     return any(tags_of(world.staging)[name] != digest for name, digest in mine.items())
 
 
+STEPS = pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.sweep)])
 REQUESTS = pytest.mark.parametrize("request_", [nightly(2), release(2, "1.1")], ids=["nightly", "release"])
 
 
@@ -285,9 +287,9 @@ def completes(world: World, request: Request, wanted: dict[str, str], where: str
     assert world.tags() == wanted, where
     newest = world.entries(request.channel)[0]
     assert (newest.event, newest.failure) == (Event.RESULT, None), where
-    count = world.entries_count(request.channel)
+    before = world.entries_count(request.channel)
     world.publish(request, "third")
-    assert world.entries_count(request.channel) == count, where
+    assert world.entries_count(request.channel) == before, where
 
 
 def blobs_of(world: World, tag: str) -> set[str]:
@@ -297,32 +299,32 @@ def blobs_of(world: World, tag: str) -> set[str]:
 
 @pytest.mark.slow
 @REQUESTS
-def test_a_kill_at_any_change_is_completed_by_a_second_run(folder: Path, request_: Request) -> None:
+@STEPS
+def test_a_kill_at_any_change_is_completed_by_a_second_run(folder: Path, request_: Request, step: int) -> None:
     undisturbed = prepared(folder)
     undisturbed.publish(request_, "u")
     wanted = undisturbed.tags()
-    number = 0
     codes: list[int] = []
-    while not codes or codes[-1] == -signal.SIGKILL:
-        number += 1
+    for number in count(1, step):
         world = prepared(folder)
         strike = Strike(number, kill)
         codes.append(in_child(lambda w=world, s=strike: disturbed(w, request_, after=s)))  # type: ignore[misc]
         assert codes[-1] in {0, -signal.SIGKILL}
         completes(world, request_, wanted, f"killed after change {number}")
+        if codes[-1] == 0:
+            break
     assert number > 15
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [False, True], ids=["before", "answer lost"])
 @REQUESTS
-def test_a_failure_at_any_change_is_told_and_completed(folder: Path, request_: Request, lost: bool) -> None:
+@STEPS
+def test_a_failure_at_any_change_is_told_and_completed(folder: Path, request_: Request, lost: bool, step: int) -> None:
     undisturbed = prepared(folder)
     undisturbed.publish(request_, "u")
     wanted = undisturbed.tags()
-    number, failed = 0, True
-    while failed:
-        number += 1
+    for number in count(1, step):
         world = prepared(folder)
         before = world.tags()
         strike = Strike(number, raising(lambda: ServiceRefusedError("no")))
@@ -337,8 +339,9 @@ def test_a_failure_at_any_change_is_told_and_completed(folder: Path, request_: R
                 assert set(told) - {"none"} <= moved
             elif not error.message.startswith("every tag was moved"):
                 assert moved == set()
-        failed = strike.struck
         completes(world, request_, wanted, f"failed at change {number}")
+        if not strike.struck:
+            break
     assert number > 15
 
 
