@@ -14,7 +14,7 @@ from tasks.images.indexing import Indexed, push_index
 from tasks.images.planning import BuildPlan, Facts, Request, SourceFacts, parse_args, plan_build, plan_chain
 from tasks.registry.references import RepositoryName
 from tasks.support import announcing, paths, profiles, settings
-from tasks.support.errors import MissingInputError
+from tasks.support.errors import MissingInputError, unknown_choice
 from tasks.support.settings import Settings
 from tasks.support.source import check_commit, resolve_source
 
@@ -68,6 +68,15 @@ def bake_requests(
     return found
 
 
+def bakeable(run: Run, platform: str | None) -> list[str]:
+    """Return the images that are built for a platform; all of them where none is asked for."""
+    images = run.catalogue.images.values()
+    found = [image.name for image in images if platform is None or platform in map(str, image.platforms)]
+    if not found:
+        raise unknown_choice("platform", platform or "", {str(one) for image in images for one in image.platforms})
+    return found
+
+
 def announce(chosen: Settings, plans: Sequence[BuildPlan], *, dry_run: bool) -> None:
     """Say what the profile promises and where images go, and refuse a push that it forbids."""
     targets = sorted({str(RepositoryName.parse(plan.repository)) for plan in plans if plan.push})
@@ -79,7 +88,7 @@ def announce_care(chosen: Settings, endpoint: Endpoint, *, dry_run: bool, due: b
     """Say what the profile promises; ``local`` cleans up no engine of another machine."""
     shown = endpoint.shown()
     targets = [shown] if due and not endpoint.is_local else []
-    announcing.announce(chosen.profile, profiles.Deed.CLEAN, targets, shown, dry_run=dry_run or not due)
+    announcing.announce(chosen.profile, profiles.Deed.CLEAN, targets, shown, dry_run=dry_run)
 
 
 def gather(run: Run, names: Sequence[str], *, commit: str | None, allow_dirty: bool) -> Facts:

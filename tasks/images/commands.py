@@ -31,6 +31,7 @@ def list(_ctx: Any, json: bool = False) -> None:  # noqa: A001 - the task's name
 
 
 @task(
+    example="images.build cuda-release --platform linux/arm64 --push --profile ci",
     help={
         "name": _NAME,
         "push": "push it, and what it is built from, and verify what the registry has",
@@ -72,6 +73,7 @@ def build(
 
 
 @task(
+    example="images.bake --image cuda-release | docker buildx bake --file -",
     help={"image": f"{_NAME}; repeatable; default: all", **_FROM, "push": "let bake push what it builds"},
     iterable=["image", "arg"],
 )
@@ -91,7 +93,7 @@ def bake(
     from tasks.support import console
 
     run = begin.open_run(source=source)
-    names = [*(image or run.catalogue.images)]
+    names = [*(image or begin.bakeable(run, platform))]
     found = begin.gather(run, names, commit=commit, allow_dirty=allow_dirty)
     requests = begin.bake_requests(run, names, platform=platform, push=push, args=arg)
     plans = begin.make_plans(run, requests, found)
@@ -101,6 +103,7 @@ def bake(
 
 
 @task(
+    example="images.push cuda-release --profile ci",
     help={
         "name": _NAME,
         "platform": _FROM["platform"],
@@ -109,7 +112,7 @@ def bake(
         "profile": _PROFILE,
         "dry_run": _DRY_RUN,
         "json": _JSON,
-    }
+    },
 )
 def push(
     _ctx: Any,
@@ -137,13 +140,14 @@ def push(
 
 
 @task(
+    example="images.disk --threshold 70% --dry-run",
     help={
         "prune": "remove what nobody needs, however full the disk is",
         "threshold": "share of the disk above which it is done unasked, for example 70%",
         "older_than": "spare stopped containers, unused images of one commit and build cache younger than this",
         "dry_run": _DRY_RUN,
         "json": _JSON,
-    }
+    },
 )
 def disk(
     _ctx: Any,

@@ -56,7 +56,7 @@ def built(results: Sequence[Built], index: Indexed | None = None, *, json: bool)
         rows.append(
             (result.plan.image, str(result.plan.platform), what, digest, console.span(result.seconds), result.plan.tags)
         )
-    console.table(("image", "platform", "", "digest", "time", "tags"), rows)
+    console.table(("image", "platform", "", "digest or image id", "time", "tags"), rows)
     for result in results:
         if result.digest:
             console.say(f"docker pull {result.plan.repository}@{result.digest}")

@@ -8,18 +8,16 @@ from tasks.support.task import task
 
 
 @task(
+    example="pins.set buildctl",
     help={
         "name": "a download of docker/pins.yml, for example buildctl",
         "replace": "record another digest than the present one",
         "dry_run": "print the plan and stop",
         "json": "print the digests as JSON on stdout",
-    }
+    },
 )
 def set(_ctx: Any, name: str, replace: bool = False, dry_run: bool = False, json: bool = False) -> None:  # noqa: A001 - the task's name
-    """Record a download's sha256, computed from what is fetched.
-
-    For example: invoke pins.set buildctl
-    """
+    """Record a download's sha256, computed from what is fetched."""
     from tasks.pins import recording
     from tasks.support import console
 
