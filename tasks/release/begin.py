@@ -8,13 +8,14 @@ from tasks.registry.copying import Way
 from tasks.registry.distribution import DistributionRepository
 from tasks.registry.gate import Waited
 from tasks.registry.opening import open_repository
+from tasks.registry.references import RepositoryName
 from tasks.release import repositories
 from tasks.release.channels import Channel, parse_version
 from tasks.release.moving import Run
 from tasks.release.promotion import PublishReport, execute_publish
 from tasks.release.promotion_plan import Parties, PublishPlan, Request
-from tasks.support import buildkite
-from tasks.support.errors import UsageError
+from tasks.support import buildkite, console, paths
+from tasks.support.errors import ConfigurationError, MissingInputError, OmniError, UsageError
 from tasks.support.settings import Settings
 from tasks.support.source import choose_commit
 from tasks.support.store import open_store
@@ -30,6 +31,40 @@ def open_parties(settings: Settings) -> Parties:
     chosen = repositories.choose(settings)
     staging, public = open_repository(chosen.staging, settings), open_repository(chosen.public, settings)
     return Parties(staging, public, open_store(settings.store))
+
+
+def require_ledger(settings: Settings, public: RepositoryName, *, dry_run: bool = False) -> None:
+    """Raise ConfigurationError when a registry's ledger would lie in this checkout; a dry run only warns.
+
+    An agent's folder is gone with its build, and then nobody knows what moved the tags.
+    """
+    if settings.store_given or public.folder is not None:
+        return
+    error = ConfigurationError(
+        f"no store is named, and the ledger of {public} does not belong into a folder of this checkout",
+        hint="pass --store, or set OMNI_CI_STORE",
+    )
+    if not dry_run:
+        raise error
+    console.warn(foretold(error).message)
+
+
+def require_folder(public: RepositoryName) -> None:
+    """Raise MissingInputError when a local repository is a folder that is not there."""
+    if public.folder is not None and not paths.is_folder(public.folder):
+        raise MissingInputError(
+            f"there is no folder {public.folder}", hint="correct --public or OMNI_CI_PUBLIC; the first publish makes it"
+        )
+
+
+def foretold(refusal: OmniError) -> OmniError:
+    """Return the error that a dry run ends in where a real run would be refused."""
+    return type(refusal)(f"a real run would be refused: {refusal.message}", hint=refusal.hint)
+
+
+def places(parties: Parties) -> str:
+    """Return where users pull and where the ledger is, for a first line."""
+    return f"{parties.public.name} · ledger {parties.store.url}"
 
 
 def read_request(
@@ -70,7 +105,7 @@ def record_commit(settings: Settings, commit: str | None) -> str:
 def first_line(parties: Parties, request: Request) -> str:
     """Return what a publish is about, for its first line."""
     version = f" {request.version}" if request.version is not None else ""
-    names = f"{parties.staging.name} -> {parties.public.name}"
+    names = f"{parties.staging.name} -> {places(parties)}"
     return f"{request.channel.value}{version} · {request.commit[:8]} · {names}"
 
 

@@ -12,10 +12,10 @@ from tasks.registry.interface import Repository
 from tasks.registry.retention import CleanupPlan, RetentionRule
 from tasks.registry.tag_keepers import LayoutKeeper, TagKeeper, open_keeper
 from tasks.release.promotion_plan import Parties
-from tasks.release.status import protected_digests, push_times
+from tasks.release.status import protected_digests, push_times, unknown_to_ledger
 from tasks.support import console
 from tasks.support.arguments import parse_age, parse_count
-from tasks.support.errors import OmniError
+from tasks.support.errors import MissingInputError, OmniError
 from tasks.support.settings import Settings
 
 
@@ -39,8 +39,16 @@ def read_rule(keep: str | None, younger_than: str | None, most: str | None) -> R
     )
 
 
-def plan_cleanup(settings: Settings, parties: Parties, rule: RetentionRule, *, reclaim: bool) -> Cleanup:
-    """List the tags and choose; only reads. What the moving tags showed lately is protected."""
+def plan_cleanup(
+    settings: Settings, parties: Parties, rule: RetentionRule, *, reclaim: bool, without_ledger: bool = False
+) -> Cleanup:
+    """List the tags and choose; only reads. What the moving tags showed lately is protected.
+
+    Raises MissingInputError when the ledger knows none of the moving tags that are there, unless ``without_ledger``:
+    then only what they show now is protected.
+    """
+    if not without_ledger:
+        _require_known(parties)
     local = parties.public.name.folder is not None
     pushed = push_times(parties.public, parties.store) if local else None
     keeper = open_keeper(parties.public.name, settings, pushed)
@@ -49,6 +57,16 @@ def plan_cleanup(settings: Settings, parties: Parties, rule: RetentionRule, *, r
     return Cleanup(
         keeper, repository, survey_and_plan(keeper, rule, protected, datetime.now(UTC), repository=repository)
     )
+
+
+def _require_known(parties: Parties) -> None:
+    strangers = unknown_to_ledger(parties.public, parties.store)
+    if strangers:
+        raise MissingInputError(
+            f"the ledger in {parties.store.url} knows none of {', '.join(strangers)} in {parties.public.name}, so "
+            "nobody can say what a rollback needs",
+            hint="name the store with the ledger (--store, OMNI_CI_STORE), or pass --without-ledger",
+        )
 
 
 def run_cleanup(cleanup: Cleanup, tell: Callable[[str], None] = console.say) -> tuple[CleanupReport, OmniError | None]:

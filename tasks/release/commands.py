@@ -89,6 +89,7 @@ def publish(
     parties = begin.open_parties(chosen)
     targets = [str(parties.public.name), parties.store.url]
     announce(chosen.profile, Deed.MOVE, targets, begin.first_line(parties, request), dry_run=dry_run)
+    begin.require_ledger(chosen, parties.public.name, dry_run=dry_run)
     plan = plan_publish(parties, request, ask_ancestry(checkout))
     showing.publish_plan(plan)
     if dry_run:
@@ -121,7 +122,7 @@ def record(
     json: bool = False,
 ) -> None:
     """Record how a cell's steps ended, in a trusted step after them."""
-    from tasks.release import begin, results, showing
+    from tasks.release import begin, repositories, results, showing
     from tasks.support import settings
     from tasks.support.announcing import announce
     from tasks.support.profiles import Deed
@@ -132,6 +133,7 @@ def record(
     sha = begin.record_commit(chosen, commit)
     objects = open_store(chosen.store)
     announce(chosen.profile, Deed.RECORD, [objects.url], f"{name} of {sha} · {objects.url}", dry_run=dry_run)
+    begin.require_ledger(chosen, repositories.choose(chosen).public, dry_run=dry_run)
     made = results.make_record(chosen, sha, name, results.ask_outcomes(chosen, sha, step or ()))
     written = results.write(objects, made) if not dry_run else False
     showing.record_report(made, results.key_of(sha, name), written=written, json=json)
@@ -198,7 +200,9 @@ def rollback(
     name = Channel.parse(channel)
     parties = begin.open_parties(chosen)
     targets = [str(parties.public.name), parties.store.url]
-    announce(chosen.profile, Deed.MOVE, targets, f"rollback of {name.value} · {parties.public.name}", dry_run=dry_run)
+    announce(chosen.profile, Deed.MOVE, targets, f"rollback of {name.value} · {begin.places(parties)}", dry_run=dry_run)
+    begin.require_ledger(chosen, parties.public.name, dry_run=dry_run)
+    begin.require_folder(parties.public.name)
     plan = plan_rollback(parties.public, parties.store, name, to=to, run=run)
     if dry_run:
         console.dry_run(plan.actions(), json=json)
@@ -213,6 +217,7 @@ def rollback(
         "younger_than": "keep what was pushed within this age too, for example 14d",
         "max": "refuse a plan that deletes more tags; default: as docker/images.yml says",
         "reclaim": "delete the manifests that no tag needs any more, too",
+        "without_ledger": "clean up although the ledger knows none of the moving tags: no rollback is provided for",
         **_MOVING,
     }
 )
@@ -222,6 +227,7 @@ def cleanup(
     younger_than: str | None = None,
     max: str | None = None,  # noqa: A002 - the option's name
     reclaim: bool = False,
+    without_ledger: bool = False,
     public: str | None = None,
     store: str | None = None,
     profile: str | None = None,
@@ -238,8 +244,10 @@ def cleanup(
     chosen = settings.load(profile=profile, store=store, public=public)
     rule = cleaning.read_rule(keep, younger_than, max)
     parties = begin.open_parties(chosen)
-    announce(chosen.profile, Deed.CLEAN, [str(parties.public.name)], str(parties.public.name), dry_run=dry_run)
-    planned = cleaning.plan_cleanup(chosen, parties, rule, reclaim=reclaim)
+    announce(chosen.profile, Deed.CLEAN, [str(parties.public.name)], begin.places(parties), dry_run=dry_run)
+    begin.require_ledger(chosen, parties.public.name, dry_run=dry_run)
+    begin.require_folder(parties.public.name)
+    planned = cleaning.plan_cleanup(chosen, parties, rule, reclaim=reclaim, without_ledger=without_ledger)
     showing.cleanup_plan(planned.plan)
     if dry_run:
         console.dry_run(planned.plan.actions(), json=json)

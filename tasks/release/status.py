@@ -60,6 +60,20 @@ def protected_digests(public: Repository, store: ObjectStore, count: int = 3) ->
     return frozenset(found)
 
 
+def unknown_to_ledger(public: Repository, store: ObjectStore) -> list[str]:
+    """Return the moving tags that are there, when the ledger knows none of them; nothing when it knows one."""
+    there: list[str] = []
+    for channel in Channel:
+        history = History.read(Ledger(store, channel), str(public.name))
+        for tag in floating_group(channel).names:
+            if public.head(tag) is None:
+                continue
+            if next(history.changes(tag), None) is not None:
+                return []
+            there.append(tag)
+    return there
+
+
 def push_times(public: Repository, store: ObjectStore) -> dict[str, datetime]:
     """Return when each tag was last moved, as far as the ledgers say."""
     found: dict[str, datetime] = {}

@@ -37,7 +37,10 @@ class WheelSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """One run's settings. ``environment`` is the snapshot that everything else is asked from."""
+    """One run's settings. ``environment`` is the snapshot that everything else is asked from.
+
+    ``store_given`` says whether somebody named the store, or it is the folder of this checkout.
+    """
 
     profile: Profile
     store: str
@@ -50,6 +53,7 @@ class Settings:
     public: str | None
     wheels: WheelSettings
     environment: Mapping[str, str] = field(repr=False)
+    store_given: bool = True
 
     def variable(self, name: str) -> str | None:
         """Return an environment variable's value; an empty one counts as not set."""
@@ -108,6 +112,7 @@ def load(
         hub_url=chosen["hub-url"],
         wheels=wheels,
         environment=env,
+        store_given=bool(chosen["store"]),
     )
 
 
