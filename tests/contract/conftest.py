@@ -16,6 +16,19 @@ ROOT = Path(__file__).resolve().parents[2]
 INHERITED = ("PATH", "LANG", "TMPDIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Count all cases of a test but its first as slow: each starts a process of its own, for a second or more."""
+    seen: set[str] = set()
+    for item in items:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        name = item.nodeid.partition("[")[0]
+        if name in seen:
+            item.add_marker(pytest.mark.slow)
+        seen.add(name)
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a process said and how it ended."""

@@ -30,6 +30,7 @@ def _check_options(name: str, text: str) -> None:
             assert re.match(r"  --[\w-]+(\[=\w+\]|=\w+)?\s{2,}\S|  --[\w-]+(=\w+)?$", line), (name, line)
 
 
+@pytest.mark.slow
 def test_every_listing_works_where_only_invoke_is_installed(tmp_path: Path) -> None:
     site = bare_site(tmp_path / "site", "invoke")
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(site), "HOME": str(tmp_path)}
@@ -124,6 +125,7 @@ def _release(invoke: Invoke, tmp_path: Path) -> list[str]:
     return store
 
 
+@pytest.mark.slow
 def test_what_moves_a_view_says_to_machines_what_it_holds_then(invoke: Invoke, tmp_path: Path) -> None:
     store = _release(invoke, tmp_path)
     where = (tmp_path / "store").as_uri()
@@ -156,6 +158,7 @@ def test_what_moves_a_view_says_to_machines_what_it_holds_then(invoke: Invoke, t
     assert {"view": "nightly", "revision": 4} in yanked["views"]
 
 
+@pytest.mark.slow
 def test_a_prune_says_to_machines_what_is_gone_and_a_dry_run_shows_what_would_be_refused(
     invoke: Invoke, tmp_path: Path
 ) -> None:
