@@ -156,6 +156,8 @@ def _instructions(text: str) -> Iterator[Instruction]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         joined = _joined(line, lines)
+        if not joined:  # nothing but a continuation
+            continue
         word = _WORD.match(joined)
         name = word[0].upper() if word else joined.split()[0]
         rest = joined[len(name) :].strip()

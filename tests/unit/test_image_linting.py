@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tasks.images import dockerfile, lint_rules, linting
@@ -255,7 +255,9 @@ def test_the_parser_reads_what_dockerfiles_are_made_of() -> None:
     assert parsed.arguments == ("A",)
 
 
-@given(st.text())
+@given(st.one_of(st.text(), st.text("F\\#<\n\t OM")))
+@example("\\")
+@example("FROM a\n\\\n# b\n  \\")
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         parsed = dockerfile.parse(text)
