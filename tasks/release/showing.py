@@ -88,7 +88,7 @@ def _notes(report: PublishReport, waited: str) -> list[str]:
         parts = [f"copied {console.size(copied.copied.size)}"]
         parts += [f"mounted {console.size(copied.mounted.size)}"] if copied.mounted.blobs else []
         parts += [f"{console.size(copied.there.size)} there already"] if copied.there.blobs else []
-        again = f", {console.plural(copied.retries, 'retry')}".replace("retrys", "retries") if copied.retries else ""
+        again = f", {console.plural(copied.retries, 'repetition')}" if copied.retries else ""
         notes.append(f"{', '.join(parts)} in {console.span(report.seconds)}{again}")
     return [*notes, *filter(None, (waited,))]
 

@@ -11,7 +11,7 @@ from tasks.release.channels import Channel, version_of_tag
 from tasks.release.labels import image_manifests, labels_of, read_config
 from tasks.release.ledger import Entry, History
 from tasks.support.arguments import parse_moment
-from tasks.support.errors import OmniError, UsageError
+from tasks.support.errors import DataError, MissingInputError, UsageError
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,11 @@ def describe(public: Repository, history: History, tag: str, digest: str) -> Sho
         top = public.manifest(digest)
         images = image_manifests(public, top, f"{public.name}:{tag}") if top is not None else []
         labels = labels_of(read_config(public, images[0]), tag) if images else None
-    except OmniError as error:
-        if error.exit_code not in {UNUSABLE, GONE}:
-            raise
+    except (DataError, MissingInputError):
         labels = None  # what others have pushed may be of any form
     if labels is None:
         return Shown(tag, digest, cause=cause)
     return Shown(tag, digest, labels.revision, labels.created, labels.public_version, cause)
-
-
-UNUSABLE, GONE = 65, 66
 
 
 def moment_of(text: str | None) -> float | None:
