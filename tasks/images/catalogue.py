@@ -14,6 +14,7 @@ from tasks.images.pins import Pins, load_pins
 from tasks.registry.documents import Platform
 from tasks.registry.references import RepositoryName
 from tasks.registry.retention import RetentionRule
+from tasks.support import paths
 from tasks.support.errors import DataError, OmniError, UsageError, did_you_mean, unknown_choice
 from tasks.support.settings import CHECKOUT
 from tasks.support.strict_yaml import Node, read_file
@@ -168,7 +169,7 @@ def load(file: Path = FILE, pins: Path = PINS) -> Catalogue:
     """Read the catalogue and the pins; DataError with file and line for the first thing that is wrong."""
     pinned = load_pins(pins)
     known = ("source", "repositories", "publish", "retention", "buildkitd", "images")
-    table = read_file(file, shown_as=_shown(file)).table("the catalogue", known, known)
+    table = read_file(file, shown_as=paths.from_checkout(file)).table("the catalogue", known, known)
     repositories = {name: _repository(name, node) for name, node in table["repositories"].items("repositories").items()}
     images = {name: _image(name, node) for name, node in table["images"].items("images").items()}
     for name, node in table["images"].items("images").items():
@@ -402,7 +403,3 @@ def _parsed_repository(node: Node, what: str) -> str:
     if name.folder is not None:
         raise node.fail(f"{what} must be a repository on a registry")
     return str(name)
-
-
-def _shown(file: Path) -> str:
-    return file.relative_to(CHECKOUT).as_posix() if file.is_relative_to(CHECKOUT) else str(file)

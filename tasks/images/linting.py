@@ -16,6 +16,7 @@ from tasks.images.planning import BASE
 from tasks.support import console
 from tasks.support.command_line import Argv
 from tasks.support.errors import ConfigurationError, DataError, OmniError
+from tasks.support.paths import from_checkout
 from tasks.support.process import capture
 from tasks.support.settings import CHECKOUT
 
@@ -71,7 +72,7 @@ def own_findings(path: Path, images: Sequence[Image]) -> Iterator[Finding]:
         parsed = dockerfile.read(path)
         yield from _judged(parsed, path, images)
     except DataError as error:
-        yield Finding(_shown(path), 1, "readable", error.message)
+        yield Finding(from_checkout(path), 1, "readable", error.message)
 
 
 def _judged(parsed: Dockerfile, path: Path, images: Sequence[Image]) -> Iterator[Finding]:
@@ -79,7 +80,12 @@ def _judged(parsed: Dockerfile, path: Path, images: Sequence[Image]) -> Iterator
     stages = {None, *(stage.name for stage in parsed.stages)}
     for image in images:
         if image.target not in stages:
-            yield Finding(_shown(path), 1, "targets", f"image {image.name} is target {image.target}, which is no stage")
+            yield Finding(
+                from_checkout(path),
+                1,
+                "targets",
+                f"image {image.name} is target {image.target}, which is no stage",
+            )
     subject = Subject(
         parsed=parsed,
         targets=tuple(dict.fromkeys(image.target for image in images if image.target in stages)),
@@ -87,15 +93,17 @@ def _judged(parsed: Dockerfile, path: Path, images: Sequence[Image]) -> Iterator
         ignored=tuple(ignored.read_text(encoding="utf-8").splitlines()) if ignored.is_file() else (),
     )
     if not images:
-        yield Finding(_shown(path), 1, "used", "no image of docker/images.yml is built from this file")
+        yield Finding(from_checkout(path), 1, "used", "no image of docker/images.yml is built from this file")
         return
     for rule, check in lint_rules.RULES.items():
         for line, message in check(subject):
-            yield Finding(_shown(path), line, rule, message)
+            yield Finding(from_checkout(path), line, rule, message)
     for image in images:
         for name in (*image.args, *([BASE] if image.base else [])):
             if name not in parsed.arguments:
-                yield Finding(_shown(path), 1, "arguments", f"image {image.name} gives {name}, which has no ARG here")
+                yield Finding(
+                    from_checkout(path), 1, "arguments", f"image {image.name} gives {name}, which has no ARG here"
+                )
 
 
 def _is_built_from(image: Image, path: Path) -> bool:
@@ -116,12 +124,8 @@ def _ask_hadolint(files: Iterable[Path], program: Path) -> Iterator[Finding]:
     answer = capture(argv, cwd=CHECKOUT, env={**changes, "NO_COLOR": None}, timeout=_TIMEOUT)
     try:
         for row in json.loads(answer.stdout):
-            yield Finding(_shown(Path(row["file"])), int(row["line"]), str(row["code"]), str(row["message"]))
+            yield Finding(from_checkout(Path(row["file"])), int(row["line"]), str(row["code"]), str(row["message"]))
     except (ValueError, KeyError, TypeError) as error:
         raise OmniError(
             f"hadolint's answer cannot be read: {error!r}", hint="its version may be new; report this"
         ) from error
-
-
-def _shown(path: Path) -> str:
-    return path.relative_to(CHECKOUT).as_posix() if path.is_relative_to(CHECKOUT) else str(path)

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tasks.registry.references import RepositoryName, check_tag
+from tasks.support import paths
 from tasks.support.errors import OmniError
-from tasks.support.settings import CHECKOUT
 from tasks.support.strict_yaml import Node, read_file
 
 VLLM_VERSION = "VLLM_VERSION"
@@ -69,9 +69,8 @@ class Pins:
 
 def load_pins(file: Path) -> Pins:
     """Read the pins; DataError with file and line for the first thing that is wrong."""
-    shown = file.relative_to(CHECKOUT).as_posix() if file.is_relative_to(CHECKOUT) else str(file)
     keys = ("vllm", "bases", "packages", "downloads")
-    table = read_file(file, shown_as=shown).table("the pins", keys, keys)
+    table = read_file(file, shown_as=paths.from_checkout(file)).table("the pins", keys, keys)
     return Pins(
         vllm=MappingProxyType({name: _vllm(name, node) for name, node in table["vllm"].items("vllm").items()}),
         bases=MappingProxyType({name: _base(name, node) for name, node in table["bases"].items("bases").items()}),

@@ -11,8 +11,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tasks.support.errors import CredentialsError, MissingInputError, OmniError, ServiceRefusedError, UsageError
+from tasks.support.settings import CHECKOUT
 
 _SHOWN = 120
+
+
+def from_checkout(path: Path) -> str:
+    """Return how messages call a file: as seen from this checkout where it lies in it."""
+    return path.relative_to(CHECKOUT).as_posix() if path.is_relative_to(CHECKOUT) else str(path)
 
 
 def current_folder() -> Path:
