@@ -22,6 +22,7 @@ ARCHITECTURES: Mapping[str, Platform] = MappingProxyType(
 """The architectures of a channel as ``uname -m`` names them, in the order in which an index lists them."""
 
 _LONGEST = 64
+_MOST_PARTS = 4
 
 
 class Channel(Enum):
@@ -68,6 +69,17 @@ def parse_version(text: str, what: str = "--version") -> Version:
 def version_tag(version: Version) -> str:
     """Return the tag of a version in its normal form, ``v0.28.0``."""
     return f"v{version}"
+
+
+def other_spellings(version: Version) -> list[Version]:
+    """Return the same version with fewer or more zeros at the end of its release part, as tags may have it."""
+    parts = list(version.release)
+    while len(parts) > 1 and parts[-1] == 0:
+        parts.pop()
+    rest = str(version).removeprefix(".".join(map(str, version.release)))
+    longer = [parts + [0] * zeros for zeros in range(max(_MOST_PARTS - len(parts), 0) + 1)]
+    found = [Version(".".join(map(str, numbers)) + rest) for numbers in longer]
+    return [other for other in found if str(other) != str(version)]
 
 
 def version_of_tag(tag: str) -> Version | None:

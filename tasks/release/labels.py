@@ -12,6 +12,9 @@ from tasks.registry.interface import Repository
 from tasks.support.errors import DataError, MissingInputError
 
 _PREFIX = "org.opencontainers.image."
+REVISION = f"{_PREFIX}revision"
+VERSION = f"{_PREFIX}version"
+CREATED = f"{_PREFIX}created"
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def read_config(repository: Repository, image: Manifest) -> bytes:
 def labels_of(config: bytes, where: str) -> Labels:
     """Return what a configuration says; DataError naming ``where`` when it is malformed."""
     facts = read_facts(config, where)
-    values = [facts.labels.get(f"{_PREFIX}{name}") or None for name in ("revision", "version", "created")]
+    values = [facts.labels.get(name) or None for name in (REVISION, VERSION, CREATED)]
     return Labels(facts.platform, *values)
 
 

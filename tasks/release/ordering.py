@@ -11,7 +11,7 @@ from tasks.release import next_steps
 from tasks.release.channels import Channel
 from tasks.release.ledger import Entry
 from tasks.release.shown import Shown, moment_of
-from tasks.support.errors import RemoteChangedError
+from tasks.support.errors import MissingInputError
 from tasks.support.source import Ancestry
 
 AskAncestry = Callable[[str, str], Ancestry]
@@ -40,7 +40,7 @@ class Candidate:
 def judge_nightly(current: Shown | None, candidate: Candidate, ask: AskAncestry) -> Verdict:
     """Decide whether nightly moves: by ancestry where it is known, else by the commits' times.
 
-    Raises RemoteChangedError when two commits' order cannot be told.
+    Raises MissingInputError when two commits' order cannot be told.
     """
     if current is None:
         return Verdict(moves=True, reason="first publish")
@@ -65,15 +65,25 @@ def _by_order(current: Shown, there: str, candidate: Candidate, ask: AskAncestry
 def _by_time(current: Shown, candidate: Candidate) -> Verdict:
     there, ours = moment_of(current.commit_time), moment_of(candidate.commit_time)
     if there is None or ours is None or there == ours:
-        what = "have the same time" if there is not None and there == ours else "do not both have a time"
-        raise RemoteChangedError(
-            f"cannot tell which is newer: {current.commit} (now nightly) and {candidate.commit} {what}",
-            hint="run it where the library's history is at hand (--source), or pass --commit-time",
-        )
+        raise _order_unknown(f"{current.commit} (now nightly)", candidate.commit, there, ours)
     if there < ours:
         return Verdict(moves=True, reason=f"newer than {current.commit} of {current.commit_time}")
     stays = f"nightly stays at {current.commit} of {current.commit_time}"
     return Verdict(moves=False, reason=f"{stays} (this commit of {candidate.commit_time} is older)")
+
+
+def _order_unknown(current: str, candidate: str, there: float | None, ours: float | None) -> MissingInputError:
+    """Say which commit lacks its time, and what helps: --commit-time is only about the one that is published."""
+    history = "run it where the library's history holds both commits (--source)"
+    if there is None:
+        lacks = f"the time of {current} is not known" if ours is not None else "the time of neither is known"
+        hint = history
+    elif ours is None:
+        lacks, hint = f"the time of {candidate} is not known", f"pass --commit-time, or {history}"
+    else:
+        lacks, hint = "they have the same time", history
+    message = f"cannot tell which is newer, {current} or {candidate}: {lacks}"
+    return MissingInputError(message, hint=f"nothing was changed; {hint}")
 
 
 def judge_latest(

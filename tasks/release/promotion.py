@@ -44,8 +44,11 @@ def execute_publish(
 ) -> PublishReport:
     """Publish as planned; writes nothing at all when every tag is in place.
 
-    Raises what copying and ``move_tags`` raise; the error says which tags moved.
+    Raises the plan's refusal before anything else, and what copying and ``move_tags`` raise; the error says which
+    tags moved.
     """
+    if plan.refusal is not None:
+        raise plan.refusal
     start = time.monotonic()
     copied = None
     if plan.copy is not None and plan.writes:
@@ -54,6 +57,8 @@ def execute_publish(
         move_tags(parties.public, parties.store, _intent(plan, run, copied), plan.tags, plan.manifests)
     elif plan.unfinished is not None:
         complete_record(parties.store, plan.unfinished)
+    elif plan.unrecorded:
+        complete_record(parties.store, _intent(plan, run, None))
     return PublishReport(plan, run, copied, time.monotonic() - start)
 
 
@@ -68,7 +73,7 @@ def _check_complete(public: Repository, copy: CopyPlan) -> None:
             )
 
 
-def _intent(plan: PublishPlan, run: Run, copied: CopyReport) -> Entry:
+def _intent(plan: PublishPlan, run: Run, copied: CopyReport | None) -> Entry:
     request = plan.request
     return Entry(
         event=Event.INTENT,
@@ -82,8 +87,8 @@ def _intent(plan: PublishPlan, run: Run, copied: CopyReport) -> Entry:
         version=str(request.version) if request.version is not None else None,
         commit_time=plan.commit_time,
         sources=plan.sources,
-        copied=copied.copied.size,
-        mounted=copied.mounted.size,
+        copied=copied.copied.size if copied is not None else 0,
+        mounted=copied.mounted.size if copied is not None else 0,
         untested=console.mask(request.untested) if request.untested is not None else None,
         moved_latest=request.move_latest,
         build=run.build,

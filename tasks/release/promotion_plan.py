@@ -22,14 +22,16 @@ from tasks.release.channels import (
     TagGroup,
     fixed_group,
     floating_group,
+    other_spellings,
     platforms_of,
     source_tag,
+    version_tag,
 )
 from tasks.release.ledger import Deed, Entry, History, Ledger
 from tasks.release.moving import TagPlan
 from tasks.release.ordering import AskAncestry, Candidate, Verdict
 from tasks.release.staged import Staged, resolve, unlabelled
-from tasks.support.errors import DataError, UsageError
+from tasks.support.errors import DataError, MissingInputError, OmniError, UsageError
 from tasks.support.source import Ancestry
 from tasks.support.store import ObjectStore
 
@@ -69,7 +71,9 @@ class PublishPlan:
     """A planned publish: what is copied, and the tags in the order in which they are written.
 
     ``manifests`` has the bytes for every tag's digest. When everything is in place already there is nothing to copy
-    and ``images`` may be empty. ``unfinished`` is a run that did all of this and was stopped before its result.
+    and ``images`` may be empty. ``unfinished`` is a run that did all of this and was stopped before its result;
+    ``unrecorded`` says that everything is in place and the ledger knows of no run that published it. ``refusal`` is
+    what a real run ends with before it writes anything.
     """
 
     request: Request
@@ -84,6 +88,8 @@ class PublishPlan:
     commit_time: str | None = None
     warnings: tuple[str, ...] = ()
     unfinished: Entry | None = None
+    unrecorded: bool = False
+    refusal: OmniError | None = None
 
     @property
     def writes(self) -> tuple[TagPlan, ...]:
@@ -108,6 +114,10 @@ class PublishPlan:
             )
         if not self.verdict.moves:
             rows.append(("keep", f"{self.public}:{self.request.channel.floating}", self.verdict.reason))
+        if self.unfinished is not None:
+            rows.append(("record", "the ledger", f"run {self.unfinished.run} has no result"))
+        if self.unrecorded:
+            rows.append(("record", "the ledger", "it does not know who published what is there"))
         return rows
 
 
@@ -119,11 +129,10 @@ def no_history(_older: str, _newer: str) -> Ancestry:
 def plan_publish(parties: Parties, request: Request, ask: AskAncestry = no_history) -> PublishPlan:
     """Plan a publish; nothing is written.
 
-    Raises MissingInputError when an architecture or the proof of the tests is missing; DataError when an image is
-    another one than it should be, or a tag that never changes shows another digest; RemoteChangedError when two
-    nightlies' order cannot be told.
+    Raises MissingInputError when an architecture is missing or two nightlies' order cannot be told; DataError when an
+    image is another one than it should be, a tag that never changes shows another digest, or the version is there in
+    another spelling. A release without the proof of its tests is planned too, with its ``refusal``.
     """
-    warnings = _check_tested(parties.store, request)
     history = History.read(Ledger(parties.store, request.channel), str(parties.public.name))
     done = _already(parties, request, history)
     if done is not None:
@@ -135,6 +144,7 @@ def plan_publish(parties: Parties, request: Request, ask: AskAncestry = no_histo
     commit_time = request.commit_time or min(filter(None, (s.labels.created for s in images)), default=None)
     fixed = _tags(parties.public, fixed_group(request.channel, request.commit, request.version), index.digest, digests)
     _refuse_other(parties.public, fixed)
+    _refuse_other_spelling(parties.public, request, fixed)
     back = history.passed_over(request.channel.floating, index.digest)
     candidate = Candidate(index.digest, request.commit, commit_time, request.version, back)
     verdict = _judge(parties.public, history, request, candidate, ask)
@@ -142,6 +152,10 @@ def plan_publish(parties: Parties, request: Request, ask: AskAncestry = no_histo
     floating = _tags(parties.public, group, index.digest, digests, floating=True) if verdict.moves else ()
     tags = (*fixed, *floating)
     needed = any(tag.writes for tag in tags)
+    recorded = any(_same_publish(entry, request) for entry in history) if not needed else True
+    unfinished = None if needed else _unfinished(history, tags)
+    untested, refusal = _check_tested(parties.store, request)
+    warnings = (*untested, *unlabelled(images, request.version), *_strangers(history, floating))
     return PublishPlan(
         request=request,
         staging=str(parties.staging.name),
@@ -153,8 +167,10 @@ def plan_publish(parties: Parties, request: Request, ask: AskAncestry = no_histo
         tags=tags,
         verdict=verdict,
         commit_time=commit_time,
-        warnings=(*warnings, *unlabelled(images)),
-        unfinished=None if needed else _unfinished(history, tags),
+        warnings=(*warnings, *_timeless(request, verdict, commit_time)),
+        unfinished=unfinished,
+        unrecorded=not recorded and unfinished is None,
+        refusal=refusal if needed else None,
     )
 
 
@@ -164,15 +180,39 @@ def _copy(parties: Parties, images: tuple[Staged, ...], index: Manifest) -> Copy
     return plan_copy(parties.staging, parties.public, index.children, [*tops, index], known=known)
 
 
-def _check_tested(store: ObjectStore, request: Request) -> tuple[str, ...]:
-    """Refuse a release whose tests are not known to have passed; a nightly is only warned about."""
+def _check_tested(store: ObjectStore, request: Request) -> tuple[tuple[str, ...], OmniError | None]:
+    """Return warnings, and why a release is refused whose tests are not known to have passed."""
     if request.channel is Channel.NIGHTLY:
         reason = results.lacking(store, request.commit)
-        return (reason,) if reason else ()
-    if request.untested is None:
+        return ((reason,) if reason else ()), None
+    if request.untested is not None:
+        return (f"not tested: {request.untested}",), None
+    try:
         results.require(store, request.commit)
-        return ()
-    return (f"not tested: {request.untested}",)
+    except MissingInputError as error:
+        return (), error
+    return (), None
+
+
+def _strangers(history: History, floating: tuple[TagPlan, ...]) -> list[str]:
+    """Return a warning for each floating tag that is about to move and shows what the ledger does not say."""
+    warnings = []
+    for tag in floating:
+        expected = history.expected(tag.tag)
+        if tag.old is None or not tag.writes or tag.old in expected:
+            continue
+        told = " or ".join(sorted(filter(None, expected)))
+        says = f"the ledger says {told}: somebody else moved it" if told else "the ledger does not know it"
+        warnings.append(f"{tag.tag} shows {tag.old}, and {says}")
+    return warnings
+
+
+def _timeless(request: Request, verdict: Verdict, commit_time: str | None) -> list[str]:
+    """Return a warning when nightly moves to a commit whose time nobody will know."""
+    if request.channel is not Channel.NIGHTLY or not verdict.moves or shown.moment_of(commit_time) is not None:
+        return []
+    lacks = f"the time of commit {request.commit} is not known (--commit-time)"
+    return [f"{lacks}: without the library's history nobody can tell whether the next nightly is newer"]
 
 
 def _already(parties: Parties, request: Request, history: History) -> PublishPlan | None:
@@ -241,6 +281,19 @@ def _tags(
     found = {tag: public.head(tag) for tag in group.names}
     old = {tag: there.digest if there is not None else None for tag, there in found.items()}
     return tuple(TagPlan(tag, wanted[tag], old[tag], floating, platforms_of(tag)) for tag in group.names)
+
+
+def _refuse_other_spelling(public: Repository, request: Request, fixed: tuple[TagPlan, ...]) -> None:
+    """Refuse a version that is there in another spelling: 0.28 and 0.28.0 are the same one (PEP 440)."""
+    if request.version is None or not any(tag.writes for tag in fixed):
+        return
+    for other in other_spellings(request.version):
+        tag = version_tag(other)
+        if public.head(tag) is not None:
+            raise DataError(
+                f"{public.name}:{tag} is there already, and {request.version} is the same version",
+                hint=f"nothing was changed; did you mean --version {other}?",
+            )
 
 
 def _refuse_other(public: Repository, fixed: tuple[TagPlan, ...]) -> None:

@@ -10,8 +10,8 @@ from packaging.version import Version
 from tasks.registry.assembling import Source, normal
 from tasks.registry.documents import Manifest, Platform
 from tasks.registry.interface import Repository
-from tasks.release.channels import ARCHITECTURES, source_tag
-from tasks.release.labels import Labels, image_manifests, labels_of, read_config
+from tasks.release.channels import ARCHITECTURES, source_tag, version_tag
+from tasks.release.labels import REVISION, VERSION, Labels, image_manifests, labels_of, read_config
 from tasks.support.errors import DataError, MissingInputError
 from tasks.support.next_steps import command, flag
 
@@ -43,7 +43,7 @@ def resolve(repository: Repository, commit: str, version: Version | None) -> tup
     """Return every architecture's staged image of a commit, in the channel's order.
 
     Raises MissingInputError naming the platform when one is missing; DataError when one is of another platform or
-    commit, or its label disagrees with ``version`` (None: any will do).
+    commit, or its label disagrees with a release's ``version`` (None: a nightly, any will do).
     """
     tops = {architecture: _top(repository, commit, architecture) for architecture in ARCHITECTURES}
     found = [_staged(repository, commit, architecture, top) for architecture, top in tops.items()]
@@ -100,6 +100,16 @@ def _check(repository: Repository, staged: Staged, commit: str, version: Version
             f"{where} was built from commit {labels.revision}, not from {commit}",
             hint="nothing was changed; build the image of this commit again",
         )
+    if labels.revision is None and version is not None:
+        raise DataError(
+            f"{where} has no label {REVISION}: nothing but its tag says which commit it is",
+            hint="nothing was changed; build the image with its labels (invoke images.build), and run this again",
+        )
+    if version is not None and labels.public_version == version and str(labels.public_version) != str(version):
+        raise DataError(
+            f"{where} says that it is version {labels.version}, and the tag would be {version_tag(version)}",
+            hint=f"nothing was changed; did you mean --version {labels.public_version}?",
+        )
     if version is not None and labels.version is not None and labels.public_version != version:
         raise DataError(
             f"{where} says that it is version {labels.version}, not {version}",
@@ -107,10 +117,17 @@ def _check(repository: Repository, staged: Staged, commit: str, version: Version
         )
 
 
-def unlabelled(images: tuple[Staged, ...]) -> list[str]:
-    """Return a warning for each image that does not say which commit it was built from."""
-    return [
-        f"{staged.tag} has no label org.opencontainers.image.revision: nothing but its tag says which commit it is"
+def unlabelled(images: tuple[Staged, ...], version: Version | None) -> list[str]:
+    """Return a warning for each image that does not say which commit it was built from, or which version it is."""
+    warnings = [
+        f"{staged.tag} has no label {REVISION}: nothing but its tag says which commit it is"
         for staged in images
         if staged.labels.revision is None
     ]
+    if version is not None:
+        warnings += [
+            f"{staged.tag} has no label {VERSION}: nothing but the command line says that it is {version}"
+            for staged in images
+            if staged.labels.version is None
+        ]
+    return warnings

@@ -16,7 +16,7 @@ from tasks.release.ordering import Candidate, judge_latest, judge_nightly
 from tasks.release.promotion_plan import Request, plan_publish
 from tasks.release.shown import Shown
 from tasks.support import next_steps
-from tasks.support.errors import OmniError, RemoteChangedError, UsageError
+from tasks.support.errors import MissingInputError, OmniError, UsageError
 from tasks.support.source import Ancestry
 from tests import factory_image as images
 from tests.factory_release import World, commit, nightly, passed, release, time_of
@@ -35,7 +35,7 @@ def refused(world: World, request: Request) -> OmniError:
     assert isinstance(world.public, Hooked)
     world.public.log.clear()
     with pytest.raises(OmniError) as caught:
-        world.plan(request)
+        world.publish(request)
     assert world.public.changes == []
     assert world.entries(request.channel) == []
     return caught.value
@@ -192,9 +192,12 @@ def test_arm64_may_write_out_its_only_variant(world: World) -> None:
 
 
 def test_a_release_needs_the_green_merge(world: World) -> None:
-    world.staged(1, tested=False)
+    world.staged(1, tested=False, version="1.2.3")
     error = refused(world, release(1, "1.2.3"))
     assert error.exit_code == 66
+    planned = world.plan(release(1, "1.2.3"))
+    assert planned.writes
+    assert str(planned.refusal) == error.message
     assert "cuda_merge" in error.message
     assert "--untested" in (error.hint or "")
     for bad in ("hard_failed", "soft_failed", "errored"):
@@ -316,10 +319,38 @@ def test_nightly_moves_forward_by_ancestry_else_by_time(there: int, new: int, re
 @pytest.mark.parametrize("time", [time_of(1), None, "yesterday", ""])
 def test_two_nightlies_whose_order_nobody_knows_are_refused(time: str | None) -> None:
     two = Candidate("sha256:2", commit(2), time)
-    with pytest.raises(RemoteChangedError, match=f"{commit(1)}.*{commit(2)}") as caught:
+    with pytest.raises(MissingInputError, match=f"{commit(1)}.*{commit(2)}") as caught:
         judge_nightly(showing(1), two, says(Ancestry.UNKNOWN))
-    assert caught.value.exit_code == 76
+    assert caught.value.exit_code == 66
     assert judge_nightly(showing(1), two, says(Ancestry.ANCESTOR)).moves
+
+
+@pytest.mark.parametrize(
+    ("there", "ours", "lacks", "helps"),
+    [
+        (None, time_of(2), f"the time of {commit(1)} (now nightly) is not known", False),
+        (time_of(1), None, f"the time of {commit(2)} is not known", True),
+        (None, None, "the time of neither is known", False),
+        (time_of(1), time_of(1), "they have the same time", False),
+    ],
+)
+def test_a_lacking_time_is_told_with_only_what_helps(
+    there: str | None, ours: str | None, lacks: str, helps: bool
+) -> None:
+    now = Shown("nightly", "sha256:1", commit(1), there)
+    with pytest.raises(MissingInputError) as caught:
+        judge_nightly(now, Candidate("sha256:2", commit(2), ours), says(Ancestry.UNKNOWN))
+    assert caught.value.message.endswith(lacks)
+    hint = caught.value.hint or ""
+    assert "--source" in hint
+    assert ("--commit-time" in hint) is helps
+
+
+def test_a_nightly_without_a_time_is_warned_about(world: World) -> None:
+    world.staged(1)
+    timeless = Request(Channel.NIGHTLY, commit(1))
+    assert [line for line in world.plan(timeless).warnings if "--commit-time" in line]
+    assert world.plan(nightly(1)).warnings == ()
 
 
 def test_the_first_nightly_needs_no_order() -> None:
