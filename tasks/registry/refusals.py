@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import requests
 
 LATER = "run the same command again later"
+_INCOMPLETE = "something that the manifest names is not there; run the same command again to send it"
 _EXCERPT = 4096
 _SHOWN = 200
 _MARKUP = re.compile(r"<[^>]*>")
@@ -50,6 +51,10 @@ class Refused:
             return CredentialsError(message, hint=login)
         if is_passing(self.status):
             return TemporaryError(message, hint=LATER)
+        if "MANIFEST_BLOB_UNKNOWN" in self.codes:
+            # Registries also say so of what is there, while somebody else is sending the same
+            # (distribution/distribution issue 4489).
+            return TemporaryError(message, hint=_INCOMPLETE)
         return ServiceRefusedError(message, hint=_hint(self.status, self.codes))
 
 
@@ -93,8 +98,8 @@ def _parse(data: bytes) -> tuple[tuple[str, ...], str | None]:
 def _hint(status: int, codes: tuple[str, ...]) -> str | None:
     if status == HTTPStatus.METHOD_NOT_ALLOWED or "UNSUPPORTED" in codes:
         return "the registry does not allow this; its configuration decides"
-    if "MANIFEST_BLOB_UNKNOWN" in codes or "BLOB_UNKNOWN" in codes:
-        return "something that the manifest names is not there; run the same command again to send it"
+    if "BLOB_UNKNOWN" in codes:
+        return _INCOMPLETE
     if status == HTTPStatus.NOT_FOUND:
         return "check the registry and the repository's name"
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:

@@ -19,7 +19,7 @@ from tasks.registry.opening import open_repository
 from tasks.registry.wire import Patience
 from tasks.support.errors import DataError, TemporaryError
 from tests.factory_image import Image, image, index, large_layer, layer, noise, store
-from tests.registry_proxy import CutAnswer, CutRequest, Flip, Proxy, Seen, from_to, limited, proxy_before, times
+from tests.registry_proxy import CutAnswer, CutRequest, Flip, Proxy, Reply, Seen, from_to, limited, proxy_before, times
 from tests.registry_servers import Registry
 from tests.services import die_with_parent
 from tests.skopeo import skopeo
@@ -224,6 +224,22 @@ def test_a_lost_answer_to_a_finished_upload_sends_nothing_again(
     judge(other_registry, name, tmp_path)
 
 
+def test_a_registry_that_does_not_see_its_blobs_yet_is_asked_again(
+    staged: str, proxies: tuple[Proxy, Proxy], other_registry: Registry, tmp_path: Path
+) -> None:
+    """Debian's registry answers so when another writer has just begun to write the same blob's link."""
+    staging, public = proxies
+    name = other_registry.new_name()
+    body = (
+        b'{"errors":[{"code":"DIGEST_INVALID"},{"code":"MANIFEST_BLOB_UNKNOWN","message":"blob unknown to registry"}]}'
+    )
+    public.rule = times(2, lambda seen: seen.method == "PUT" and "/manifests/" in seen.path, Reply(400, {}, body))
+    report = copy(opened(staging.registry, staged), opened(public.registry, name))
+    assert report.retries == 2
+    assert public.sent == MADE.size
+    judge(other_registry, name, tmp_path)
+
+
 def test_bytes_that_do_not_match_never_become_a_blob(
     staged: str, proxies: tuple[Proxy, Proxy], other_registry: Registry
 ) -> None:
@@ -292,14 +308,16 @@ def test_sixteen_copies_at_once_end_complete(
     staged: str, registry: Registry, other_registry: Registry, tmp_path: Path
 ) -> None:
     name = other_registry.new_name()
-    source, target = opened(registry, staged), opened(other_registry, name)
+    # With the patience that people have: a file of Debian's registry that others write is empty for a moment.
+    source = open_repository(f"{registry.address}/{staged}", registry.settings)
+    target = open_repository(f"{other_registry.address}/{name}", other_registry.settings)
     failures: list[BaseException] = []
     start = threading.Barrier(16)
 
     def run() -> None:
         start.wait()
         try:
-            copy(source, target)
+            copy(source, target, Limits())
         except BaseException as error:  # noqa: BLE001 - judged below
             failures.append(error)
 

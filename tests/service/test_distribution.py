@@ -26,7 +26,7 @@ from tasks.registry.documents import (
 )
 from tasks.registry.interface import Repository
 from tasks.registry.opening import open_repository
-from tasks.support.errors import DataError, MissingInputError, ServiceRefusedError, UsageError
+from tasks.support.errors import DataError, MissingInputError, ServiceRefusedError, TemporaryError, UsageError
 from tests import factory_image
 from tests.registry_proxy import Change, Drop, Fault, Proxy, Reply, Rule, Seen, from_to, proxy_before, times
 from tests.registry_servers import Registry
@@ -264,7 +264,7 @@ def test_deleting_a_manifest_takes_its_tags(repository: Repository) -> None:
 
 def test_a_manifest_without_its_blobs_is_refused_in_the_registry_s_own_words(repository: Repository) -> None:
     made = factory_image.image("amd64")
-    with pytest.raises(ServiceRefusedError, match=r"cannot write .*:v1: 40[04] MANIFEST_BLOB_UNKNOWN") as caught:
+    with pytest.raises(TemporaryError, match=r"cannot write .*:v1: 40[04] MANIFEST_BLOB_UNKNOWN") as caught:
         repository.put_manifest(made.top, "v1")
     assert str(repository.name) in caught.value.message
     assert caught.value.hint
