@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -63,15 +63,18 @@ def survey_and_plan(
     now: datetime,
     *,
     repository: Repository | None = None,
+    moving: Collection[str] = (),
 ) -> CleanupPlan:
     """List the tags, and with a ``repository`` read what they hold so that manifests are reclaimed; then plan.
+
+    What the ``moving`` tags show keeps every tag that shows it.
 
     Only reads. Raises what the listing raises: an incomplete one is not planned with.
     """
     tags = keeper.list_tags()
     protected = frozenset(protected_digests) | rule.protected_digests
     contents = None if repository is None else read_contents(repository, digests_of(tags, protected))
-    return plan_cleanup(tags, rule, protected, now, repository=keeper.name, contents=contents)
+    return plan_cleanup(tags, rule, protected, now, repository=keeper.name, contents=contents, moving=moving)
 
 
 def execute_cleanup(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, pairwise
@@ -130,12 +130,13 @@ def plan_cleanup(
     *,
     repository: str = "",
     contents: Contents | None = None,
+    moving: Collection[str] = (),
 ) -> CleanupPlan:
     """Choose the tags that go; pure, so a dry run shows what a real run does, whatever order ``tags`` come in.
 
     ``protected_digests`` are what a rollback may need (the last digests of the moving tags). ``contents`` asks for
     manifests to be reclaimed too, and tells what each tag's digest holds. A plan above the rule's cap is returned
-    too, to be looked at: ``check_cap`` refuses it.
+    too, to be looked at: ``check_cap`` refuses it. A tag that shows what one of the ``moving`` tags shows stays.
 
     Raises DataError when the clock disagrees with the tags, a tag is listed twice, or ``contents`` misses a tag.
     """
@@ -146,13 +147,16 @@ def plan_cleanup(
         key=lambda tag: (_time(tag), tag.name),
     )
     going, place = order[: -rule.keep], {tag.name: number for number, tag in enumerate(reversed(order), 1)}
-    old = {tag.name for tag in going if now - _time(tag) >= rule.younger_than}
+    shown = {tag.digest: tag.name for tag in listed if tag.name in moving and tag.digest is not None}
+    old = {tag.name for tag in going if now - _time(tag) >= rule.younger_than and tag.digest not in shown}
     protected = rule.protected_digests | frozenset(protected_digests)
     kept = [tag for tag in listed if tag.name not in old]
     needed = _needs(kept, protected, contents)
     deletions = [_deletion(tag, rule, needed, now) for tag in order if tag.name in old]
     stays = [
-        Choice(KEEP, tag.name, tag.digest, tag.last_pushed, _why_kept(tag, rule, place, now), _matches(tag, rule))
+        Choice(
+            KEEP, tag.name, tag.digest, tag.last_pushed, _why_kept(tag, rule, place, shown, now), _matches(tag, rule)
+        )
         for tag in sorted(kept, key=lambda tag: (place.get(tag.name, len(listed) + 1), tag.name))
     ]
     reclaims = _reclaims(deletions, needed, contents) if contents is not None else ()
@@ -214,7 +218,9 @@ def _time(tag: StoredTag) -> datetime:
     return tag.last_pushed
 
 
-def _why_kept(tag: StoredTag, rule: RetentionRule, place: Mapping[str, int], now: datetime) -> str:
+def _why_kept(
+    tag: StoredTag, rule: RetentionRule, place: Mapping[str, int], shown: Mapping[str, str], now: datetime
+) -> str:
     pattern = _protecting(tag, rule)
     if pattern is not None:
         return f"protected: it matches {pattern}"
@@ -226,7 +232,12 @@ def _why_kept(tag: StoredTag, rule: RetentionRule, place: Mapping[str, int], now
         return "what it points at is not known"
     if place[tag.name] <= rule.keep:
         return f"number {place[tag.name]} of the newest {rule.keep}"
-    return f"pushed {age(now - tag.last_pushed)} ago, within {age(rule.younger_than)}"
+    holder = shown.get(tag.digest)
+    return (
+        f"{holder} shows the same now"
+        if holder
+        else f"pushed {age(now - tag.last_pushed)} ago, within {age(rule.younger_than)}"
+    )
 
 
 def _needs(kept: Sequence[StoredTag], protected: Iterable[str], contents: Contents | None) -> dict[str, str]:

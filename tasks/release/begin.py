@@ -62,6 +62,16 @@ def foretold(refusal: OmniError) -> OmniError:
     return type(refusal)(f"a real run would be refused: {refusal.message}", hint=refusal.hint)
 
 
+def announce_look(settings: Settings, parties: Parties) -> None:
+    """Say in the first line what is looked at, and when it is probably not what was meant."""
+    console.say(f"release.status: nothing will change · {places(parties)}")
+    public = parties.public.name
+    if public.folder is not None and not paths.is_folder(public.folder):
+        console.say(f"no such folder yet: {public.folder}")
+    if public.folder is None and not settings.store_given:
+        console.warn(f"no store is named: this is not the ledger of {public} (--store, OMNI_CI_STORE)")
+
+
 def places(parties: Parties) -> str:
     """Return where users pull and where the ledger is, for a first line."""
     return f"{parties.public.name} · ledger {parties.store.url}"

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from tasks.images import catalogue
 from tasks.registry.cleaning import PAUSE, CleanupReport, execute_cleanup, report_error, survey_and_plan
 from tasks.registry.interface import Repository
-from tasks.registry.retention import CleanupPlan, RetentionRule
+from tasks.registry.retention import CleanupPlan, RetentionRule, check_cap
 from tasks.registry.tag_keepers import LayoutKeeper, TagKeeper, open_keeper
+from tasks.release.channels import Channel, floating_group
 from tasks.release.promotion_plan import Parties
 from tasks.release.status import protected_digests, push_times, unknown_to_ledger
 from tasks.support import console
@@ -26,6 +27,15 @@ class Cleanup:
     keeper: TagKeeper
     repository: Repository | None
     plan: CleanupPlan
+
+    @property
+    def refusal(self) -> OmniError | None:
+        """Return what a real run ends with before it deletes anything, or None."""
+        try:
+            check_cap(self.plan)
+        except OmniError as error:
+            return error
+        return None
 
 
 def read_rule(keep: str | None, younger_than: str | None, most: str | None) -> RetentionRule:
@@ -54,9 +64,9 @@ def plan_cleanup(
     keeper = open_keeper(parties.public.name, settings, pushed)
     repository = parties.public if reclaim else None
     protected = protected_digests(parties.public, parties.store)
-    return Cleanup(
-        keeper, repository, survey_and_plan(keeper, rule, protected, datetime.now(UTC), repository=repository)
-    )
+    moving = frozenset(tag for channel in Channel for tag in floating_group(channel).names)
+    plan = survey_and_plan(keeper, rule, protected, datetime.now(UTC), repository=repository, moving=moving)
+    return Cleanup(keeper, repository, plan)
 
 
 def _require_known(parties: Parties) -> None:

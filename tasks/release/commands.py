@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _CHANNEL = "nightly or release"
 _STORE = "wheel store with the ledger and the results: file:///folder, a folder's path or s3://bucket/prefix"
-_PUBLIC = "repository where users pull: registry/name or file:///folder"
+_PUBLIC = "repository where users pull: registry/name, file:///folder or a folder's path (/folder, ./folder)"
 _PROFILE = "local, ci or production: what may be changed"
 _DRY_RUN = "print the plan and stop"
 _JSON = "print the result as JSON on stdout"
@@ -19,6 +19,7 @@ _MOVING = {"public": _PUBLIC, "store": _STORE, "profile": _PROFILE, "dry_run": _
 
 
 @task(
+    example="release.rehearse nightly",
     help={
         "channel": "nightly",
         "source": "checkout of the library to build; default: a small sample project",
@@ -40,6 +41,7 @@ def rehearse(
 
 
 @task(
+    example="release.publish release --version 0.28.0 --commit SHA --dry-run",
     help={
         "channel": _CHANNEL,
         "commit": "full commit hash; default: BUILDKITE_COMMIT, else HEAD of the source",
@@ -48,9 +50,9 @@ def rehearse(
         "untested": "why a commit without a green cuda_merge is released all the same; recorded",
         "commit_time": "time of the commit where git does not know it, for example 2026-08-28T03:00:00Z",
         "source": "checkout of the library, for the commit's time and ancestry",
-        "staging": "repository where CI pushed the images: registry/name or file:///folder",
+        "staging": "repository where CI pushed the images: registry/name, file:///folder or a folder's path",
         **_MOVING,
-    }
+    },
 )
 def publish(
     _ctx: Any,
@@ -94,12 +96,15 @@ def publish(
     showing.publish_plan(plan)
     if dry_run:
         console.dry_run(plan.actions(), json=json)
+        if plan.refusal is not None:
+            raise begin.foretold(plan.refusal)
         return
     report, waited = begin.run_publish(chosen, parties, plan)
     showing.publish_report(chosen, report, waited, json=json)
 
 
 @task(
+    example="release.record cuda_merge --step test-1 --step test-2",
     help={
         "cell": "device and tier, for example cuda_merge",
         "commit": "full commit hash; default: BUILDKITE_COMMIT",
@@ -140,17 +145,22 @@ def record(
 
 
 @task(
+    example="release.status --channel nightly --history",
     help={
         "channel": "nightly or release; default: both",
+        "history": "show the newest runs of the ledger too, and which of them were undone",
+        "check": "end with 65 when a tag does not show what the ledger says",
         "public": _PUBLIC,
         "store": _STORE,
         "profile": _PROFILE,
         "json": _JSON,
-    }
+    },
 )
 def status(
     _ctx: Any,
     channel: str | None = None,
+    history: bool = False,
+    check: bool = False,
     public: str | None = None,
     store: str | None = None,
     profile: str | None = None,
@@ -159,22 +169,30 @@ def status(
     """Show what public tags point at, and where the ledger disagrees."""
     from tasks.release import begin, showing
     from tasks.release.channels import Channel
-    from tasks.release.status import channel_status
+    from tasks.release.past_runs import past_runs
+    from tasks.release.status import channel_status, drift_error
     from tasks.support import settings
 
     channels = [Channel.parse(channel)] if channel is not None else list(Channel)
-    parties = begin.open_parties(settings.load(profile=profile, store=store, public=public))
+    chosen = settings.load(profile=profile, store=store, public=public)
+    parties = begin.open_parties(chosen)
+    begin.announce_look(chosen, parties)
     rows = [row for one in channels for row in channel_status(parties.public, parties.store, one)]
-    showing.status_report(rows, json=json)
+    runs = [run for one in channels for run in past_runs(parties.public, parties.store, one)] if history else None
+    showing.status_report(parties, rows, runs, json=json)
+    error = drift_error(rows)
+    if check and error is not None:
+        raise error
 
 
 @task(
+    example="release.rollback nightly --dry-run",
     help={
         "channel": _CHANNEL,
-        "to": "digest or tag to go back to; default: what the channel showed before",
+        "to": "tag, digest or its first 12 digits to go back to; default: what the channel showed before",
         "run": "take this run back: an id from release.status, or a build's number",
         **_MOVING,
-    }
+    },
 )
 def rollback(
     _ctx: Any,
@@ -212,6 +230,7 @@ def rollback(
 
 
 @task(
+    example="release.cleanup --keep 14 --dry-run",
     help={
         "keep": "how many of the newest nightlies stay; default: as docker/images.yml says",
         "younger_than": "keep what was pushed within this age too, for example 14d",
@@ -219,7 +238,7 @@ def rollback(
         "reclaim": "delete the manifests that no tag needs any more, too",
         "without_ledger": "clean up although the ledger knows none of the moving tags: no rollback is provided for",
         **_MOVING,
-    }
+    },
 )
 def cleanup(
     _ctx: Any,
@@ -248,9 +267,11 @@ def cleanup(
     begin.require_ledger(chosen, parties.public.name, dry_run=dry_run)
     begin.require_folder(parties.public.name)
     planned = cleaning.plan_cleanup(chosen, parties, rule, reclaim=reclaim, without_ledger=without_ledger)
-    showing.cleanup_plan(planned.plan)
+    showing.cleanup_plan(planned.plan, dry_run=dry_run)
     if dry_run:
         console.dry_run(planned.plan.actions(), json=json)
+        if planned.refusal is not None:
+            raise begin.foretold(planned.refusal)
         return
     report, error = cleaning.run_cleanup(planned)
     showing.cleanup_report(report, json=json)

@@ -20,15 +20,19 @@ SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a channel, where it brings the tags (``subject``), and until when, in UTC."""
+    """Who holds a channel, where it brings the tags (``subject``), and until when, in UTC.
+
+    ``about`` is the deed, its version and its commit, for people; leases of older versions of this tool have none.
+    """
 
     run: str
     subject: str
     until: datetime
+    about: str = ""
 
     def encode(self) -> bytes:
         """Return the document's bytes."""
-        document = {"run": self.run, "subject": self.subject, "until": written(self.until)}
+        document = {"run": self.run, "subject": self.subject, "until": written(self.until), "about": self.about}
         return (json.dumps(document, sort_keys=True) + "\n").encode()
 
     @classmethod
@@ -36,8 +40,9 @@ class Holder:
         """Read a document, or raise DataError naming its key."""
         try:
             document = json.loads(data)
-            return cls(str(document["run"]), str(document["subject"]), moment(document["until"]))
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            until = moment(document["until"])
+            return cls(str(document["run"]), str(document["subject"]), until, str(document.get("about", "")))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise DataError(
                 f"cannot read the lease {key}: {error!r}", hint="remove that object from the store"
             ) from error
@@ -46,12 +51,13 @@ class Holder:
 class Lease:
     """The right to move one channel's tags, for one run."""
 
-    def __init__(self, store: ObjectStore, channel: Channel, run: str, subject: str) -> None:
+    def __init__(self, store: ObjectStore, channel: Channel, run: str, subject: str, about: str = "") -> None:
         self._store = store
         self._key = f"{FOLDER}{channel.value}.lease.json"
         self._channel = channel
         self._run = run
         self._subject = subject
+        self._about = about
 
     def hold(self) -> None:
         """Take the lease, or hold it longer.
@@ -72,7 +78,7 @@ class Lease:
         blob = self._store.get(self._key)
         if blob is None or Holder.decode(blob.data, self._key).run != self._run:
             return
-        free = Holder(self._run, self._subject, datetime.now(UTC))
+        free = Holder(self._run, self._subject, datetime.now(UTC), self._about)
         try:
             # Not deleted: a deletion has no condition, and could take the next run's lease away.
             self._store.put(self._key, free.encode(), HEADERS, expected=blob.etag)
@@ -85,10 +91,10 @@ class Lease:
         if blob is not None:
             other = Holder.decode(blob.data, self._key)
             if other.run != self._run and other.subject != self._subject and other.until > now:
+                what = f": {other.about}" if other.about else f" to {other.subject}"
                 raise TemporaryError(
-                    f"run {other.run} is moving {self._channel.value} to {other.subject} "
-                    f"(until {other.until:%H:%M:%S} UTC)",
+                    f"run {other.run} is moving {self._channel.value}{what} (until {other.until:%H:%M:%S} UTC)",
                     hint="wait for it, then run this again",
                 )
-        mine = Holder(self._run, self._subject, now + timedelta(seconds=SECONDS))
+        mine = Holder(self._run, self._subject, now + timedelta(seconds=SECONDS), self._about)
         self._store.put(self._key, mine.encode(), HEADERS, expected=ABSENT if blob is None else blob.etag)

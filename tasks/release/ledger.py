@@ -91,6 +91,14 @@ class Entry:
         """Say whether the run is known to have come to its end."""
         return self.event is Event.RESULT and self.failure is None
 
+    @property
+    def about(self) -> str:
+        """Return what the run does, for people: its deed with the version and the commit that it is about."""
+        link = "to" if self.deed is Deed.ROLLBACK else "of"
+        commit = f"commit {self.commit}" if self.commit is not None else None
+        what = f"{self.version} ({commit})" if self.version and commit else self.version or commit
+        return f"{self.deed.value} {link} {what}" if what else self.deed.value
+
     def change(self, tag: str) -> TagChange | None:
         """Return what the run did, or meant to do, with a tag."""
         return next((change for change in self.tags if change.tag == tag), None)

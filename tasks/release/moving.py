@@ -75,7 +75,7 @@ def move_tags(
     """
     ledger = Ledger(store, intent.channel)
     subject = " ".join(sorted({tag.digest for tag in tags if tag.floating} or {tag.digest for tag in tags}))
-    lease = Lease(store, intent.channel, intent.run, subject)
+    lease = Lease(store, intent.channel, intent.run, subject, intent.about)
     _begin(lease, ledger, intent)
     done = {tag.tag for tag in tags if not tag.writes}
     with _accounted(lease, ledger, intent, tags, done):

@@ -16,3 +16,8 @@ def status() -> str:
 def rollback(channel: Channel, to: str) -> str:
     """Return the line that moves a channel's floating tags to a digest or tag."""
     return command("release.rollback", channel.value, "--to", to, flags=_WHERE)
+
+
+def rollback_of(channel: Channel, run: str) -> str:
+    """Return the line that takes a run back."""
+    return command("release.rollback", channel.value, "--run", run, flags=_WHERE)

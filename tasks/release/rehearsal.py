@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -112,6 +113,11 @@ class Report:
         """Return the folder of the rehearsal's wheel store."""
         return self.folder / "store"
 
+    @property
+    def public(self) -> Path:
+        """Return the folder of the rehearsal's public repository."""
+        return self.folder / "registry" / "public"
+
 
 @dataclass(frozen=True)
 class Build:
@@ -166,7 +172,10 @@ def show(report: Report, *, json: bool) -> None:
     rows = [(step.name, step.result, f"{step.seconds:.1f} s") for step in report.steps]
     console.table(("step", "result", "time"), rows)
     console.say(f"look: {report.store / layout.BROWSE}")
-    console.say(f"serve: {sys.argv[0]} -r {CHECKOUT} wheels.serve --store {report.store}")
+    own = shlex.join((sys.argv[0], "-r", str(CHECKOUT)))
+    console.say(f"serve: {own} {shlex.join(('wheels.serve', '--store', str(report.store)))}")
+    places = ("--public", str(report.public), "--store", str(report.store))
+    console.say(f"tags: {own} {shlex.join(('release.status', *places))}")
     if json:
         steps = [{"step": step.name, "result": step.result, "seconds": round(step.seconds, 3)} for step in report.steps]
         console.emit_json({"folder": str(report.folder), "store": report.store.as_uri(), "steps": steps})

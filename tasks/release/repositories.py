@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tasks.registry.references import RepositoryName
 from tasks.support.errors import UsageError
+from tasks.support.paths import absolute, without_steps_up
 from tasks.support.profiles import Profile
 from tasks.support.settings import CHECKOUT, Settings
 
@@ -25,11 +26,18 @@ def choose(settings: Settings) -> Repositories:
 
     Raises UsageError when an address is none, and when both are the same repository.
     """
-    staging = RepositoryName.parse(settings.staging or _default(settings, "staging"))
-    public = RepositoryName.parse(settings.public or _default(settings, "public"))
+    staging = _parse(settings.staging or _default(settings, "staging"))
+    public = _parse(settings.public or _default(settings, "public"))
     if staging == public:
         raise UsageError(f"staging and public are the same repository: {public}", hint="correct --staging or --public")
     return Repositories(staging, public)
+
+
+def _parse(address: str) -> RepositoryName:
+    """Read an address; a folder may be written as its path, which starts with ``/`` or ``./``."""
+    if address.startswith(("/", "./")) and "\0" not in address:
+        return RepositoryName.parse(without_steps_up(absolute(address)).as_uri())
+    return RepositoryName.parse(address)
 
 
 def _default(settings: Settings, name: str) -> str:

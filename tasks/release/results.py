@@ -118,7 +118,11 @@ def ask_outcomes(settings: Settings, commit: str, steps: Sequence[str]) -> dict[
 
 def _require_trusted_build(settings: Settings, commit: str) -> None:
     if not on_buildkite(settings.environment):
-        raise ConfigurationError("outcomes are those of a Buildkite build, and this is none")
+        raise ConfigurationError(
+            "outcomes are those of a Buildkite build, and this is none",
+            hint="run it as a step of the commit's build, after the cell's; to release without it: "
+            "release.publish --untested REASON",
+        )
     pull_request = settings.variable("BUILDKITE_PULL_REQUEST") or "false"
     if pull_request != "false":
         raise ConfigurationError(

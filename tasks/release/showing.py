@@ -10,12 +10,13 @@ from typing import Any
 from tasks.registry.cleaning import CleanupReport
 from tasks.registry.copying import CopyReport, ManifestReport, Way
 from tasks.registry.references import RepositoryName
-from tasks.registry.retention import CleanupPlan, plan_rows
+from tasks.registry.retention import KEEP, CleanupPlan, plan_rows
 from tasks.release import next_steps
 from tasks.release.ledger import moment
 from tasks.release.moving import TagPlan
+from tasks.release.past_runs import PastRun
 from tasks.release.promotion import PublishReport
-from tasks.release.promotion_plan import PublishPlan
+from tasks.release.promotion_plan import Parties, PublishPlan
 from tasks.release.results import Record
 from tasks.release.staged import Staged
 from tasks.release.status import TagStatus
@@ -35,8 +36,6 @@ def publish_plan(plan: PublishPlan) -> None:
     if plan.copy is not None:
         parts = [f"{console.size(plan.copy.size(way))} to {way.value}" for way in (Way.STREAM, Way.MOUNT)]
         console.say(f"{', '.join(parts)}, {console.size(plan.copy.size(Way.THERE))} there already")
-    if not plan.verdict.moves:
-        console.say(plan.verdict.reason)
 
 
 def publish_report(settings: Settings, report: PublishReport, waited: str, *, json: bool) -> None:
@@ -46,7 +45,7 @@ def publish_report(settings: Settings, report: PublishReport, waited: str, *, js
     if images:
         console.table(_IMAGE_COLUMNS, images)
     console.table(_TAG_COLUMNS, tags)
-    for line in (*_notes(report, waited), *filter(None, (pull_line(plan), undo_line(plan)))):
+    for line in (*_results(report, waited), *filter(None, (pull_line(plan), undo_line(plan)))):
         console.say(line)
     if report.wrote:
         buildkite.annotate(settings, _markdown(report, images, tags, waited), context=f"publish-{_channel(plan)}")
@@ -75,15 +74,16 @@ def _channel(plan: PublishPlan) -> str:
     return plan.request.channel.value
 
 
-def _notes(report: PublishReport, waited: str) -> list[str]:
+def _results(report: PublishReport, waited: str) -> list[str]:
     plan, copied = report.plan, report.copied
     notes = [] if plan.verdict.moves else [plan.verdict.reason]
-    if plan.request.untested is not None:
-        notes.append(f"not tested: {plan.request.untested}")
     if not report.wrote:
-        done = "wrote the missing result of" if plan.unfinished is not None else "already published:"
-        what = f"run {plan.unfinished.run}" if plan.unfinished is not None else "nothing to do"
-        return [*notes, f"{done} {what}, {console.span(report.seconds)}"]
+        done = "already published: nothing to do"
+        if plan.unfinished is not None:
+            done = f"wrote the missing result of run {plan.unfinished.run}"
+        if plan.unrecorded:
+            done = f"already published, and now in the ledger, which did not know it (run {report.run.id})"
+        return [*notes, f"{done}, {console.span(report.seconds)}"]
     if copied is not None:
         parts = [f"copied {console.size(copied.copied.size)}"]
         parts += [f"mounted {console.size(copied.mounted.size)}"] if copied.mounted.blobs else []
@@ -131,7 +131,8 @@ def _markdown(report: PublishReport, images: Rows, tags: Rows, waited: str) -> s
     plan = report.plan
     title = f"**{_channel(plan)}** of `{plan.request.commit}` published to `{plan.public}`"
     parts = [title, _markdown_table(_IMAGE_COLUMNS, images), _markdown_table(_TAG_COLUMNS, tags)]
-    parts += _notes(report, waited)
+    parts += [f"warning: {warning}" for warning in plan.warnings]
+    parts += _results(report, waited)
     parts += [f"`{line}`" for line in filter(None, (pull_line(plan), undo_line(plan)))]
     return "\n\n".join(parts) + "\n"
 
@@ -179,7 +180,7 @@ def rollback_report(plan: RollbackPlan, *, json: bool) -> None:
     rows = [(tag.tag, tag.digest, _short(tag.old or "nothing"), "verified") for tag in plan.tags]
     console.table(("tag", "digest", "before", "state"), rows)
     target = plan.target
-    what = target.version or target.commit
+    what = target.version or (f"commit {target.commit}" if target.commit else None)
     shows = f" ({what})" if what else ""
     undone = f" · run {plan.undone.run} is undone" if plan.undone is not None else ""
     console.say(
@@ -202,29 +203,62 @@ def rollback_report(plan: RollbackPlan, *, json: bool) -> None:
         )
 
 
-def status_report(rows: Sequence[TagStatus], *, json: bool) -> None:
-    """Show what tags point at."""
+def status_report(
+    parties: Parties, rows: Sequence[TagStatus], runs: Sequence[PastRun] | None = None, *, json: bool
+) -> None:
+    """Show what tags point at, and the channel's runs when they were asked for."""
     shown = [
         (
             row.tag,
             row.shown.digest if row.shown else "-",
-            str(row.shown.version or row.shown.commit or "unknown") if row.shown else "-",
+            _commit(row.shown.commit if row.shown else None),
+            str(row.shown.version or "-") if row.shown else "-",
             _since(row.since),
             row.run or "-",
             row.note,
         )
         for row in rows
     ]
-    console.table(("tag", "digest", "from", "since", "run", "ledger"), shown)
+    console.table(("tag", "digest", "commit", "version", "since", "run", "ledger"), shown)
+    if runs is not None:
+        _runs(runs)
     if json:
-        console.emit_json([row.as_json() for row in rows])
+        document: dict[str, Any] = {"public": str(parties.public.name), "ledger": parties.store.url}
+        document["tags"] = [row.as_json() for row in rows]
+        if runs is not None:
+            document["runs"] = [run.as_json() for run in runs]
+        console.emit_json(document)
+
+
+def _runs(runs: Sequence[PastRun]) -> None:
+    rows = []
+    for run in runs:
+        entry = run.entry
+        notes = [f"not tested: {entry.untested}"] if entry.untested is not None else []
+        notes += ["--move-latest"] if entry.moved_latest else []
+        what = (entry.channel.value, entry.deed.value, _commit(entry.commit), entry.version or "-")
+        who = entry.build_url or entry.build or "-"
+        rows.append((_moment(entry.time), *what, entry.run, who, run.state, "; ".join(notes)))
+    columns = ("time", "channel", "deed", "commit", "version", "run", "build", "state", "notes")
+    console.say()
+    if rows:
+        console.table(columns, rows)
+    else:
+        console.say("the ledger has no run")
+
+
+def _commit(commit: str | None) -> str:
+    return commit[:12] if commit is not None else "-"
+
+
+def _moment(time: str) -> str:
+    return f"{moment(time).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _since(time: str | None) -> str:
     if time is None:
         return "-"
-    past = moment(time)
-    return f"{past:%Y-%m-%d %H:%M} ({console.age(datetime.now(UTC) - past)} ago)"
+    return f"{_moment(time)} ({console.age(datetime.now(UTC) - moment(time))} ago)"
 
 
 def record_report(record: Record, key: str, *, written: bool, json: bool) -> None:
@@ -236,9 +270,11 @@ def record_report(record: Record, key: str, *, written: bool, json: bool) -> Non
         console.emit_json({"key": key, "green": record.green, "steps": dict(record.steps), "written": written})
 
 
-def cleanup_plan(plan: CleanupPlan) -> None:
-    """Show what a clean-up keeps and deletes."""
-    console.table(("action", "tag", "digest", "pushed", "why"), plan_rows(plan))
+def cleanup_plan(plan: CleanupPlan, *, dry_run: bool) -> None:
+    """Show what a clean-up keeps and deletes; a dry run shows what it deletes at its end."""
+    rows = [row for row in plan_rows(plan) if row[0] == KEEP or not dry_run]
+    if rows:
+        console.table(("action", "tag", "digest", "pushed (UTC)", "why"), rows)
     console.say(f"{console.plural(len(plan.deletions), 'tag')} to delete in {plan.repository}")
 
 

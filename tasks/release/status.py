@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -10,6 +11,7 @@ from tasks.registry.interface import Repository
 from tasks.release.channels import Channel, floating_group
 from tasks.release.ledger import History, Ledger, moment
 from tasks.release.shown import Shown, describe
+from tasks.support.errors import DataError
 from tasks.support.store import ObjectStore
 
 AS_RECORDED = "as recorded"
@@ -17,13 +19,17 @@ AS_RECORDED = "as recorded"
 
 @dataclass(frozen=True)
 class TagStatus:
-    """One tag: what it shows (None for no such tag), since when, by which run, and what is to be said about it."""
+    """One tag: what it shows (None for no such tag), since when, by which run, and what is to be said about it.
+
+    ``drift`` says that it shows what no run in the ledger left there; since when, and by whom, is not known then.
+    """
 
     tag: str
     shown: Shown | None
     since: str | None
     run: str | None
     note: str
+    drift: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return the status for machines."""
@@ -36,6 +42,7 @@ class TagStatus:
             "since": self.since,
             "run": self.run,
             "note": self.note,
+            "drift": self.drift,
         }
 
 
@@ -46,6 +53,12 @@ def channel_status(public: Repository, store: ObjectStore, channel: Channel) -> 
     rows = [_tag_status(public, history, tag) for tag in (group.tag, *group.aliases.values())]
     main = rows[0].shown
     return [_with_mixture(row, main) for row in rows]
+
+
+def drift_error(rows: Sequence[TagStatus]) -> DataError | None:
+    """Return the error of tags that do not show what the ledger says, or None."""
+    drift = [row.tag for row in rows if row.drift]
+    return DataError(f"not as the ledger says: {', '.join(drift)}") if drift else None
 
 
 def protected_digests(public: Repository, store: ObjectStore, count: int = 3) -> frozenset[str]:
@@ -89,21 +102,25 @@ def _tag_status(public: Repository, history: History, tag: str) -> TagStatus:
     found = public.head(tag)
     expected = history.expected(tag)
     newest = next((entry for entry, _ in history.changes(tag)), None)
+    digest = found.digest if found is not None else None
+    drift = digest not in expected
     if found is None:
         note = "missing, and the ledger says it is there" if any(expected) else "never published"
-        return TagStatus(tag, None, None, None, note)
+        return TagStatus(tag, None, None, None, note, drift)
     shown = describe(public, history, tag, found.digest)
     cause = shown.cause
     if newest is None:
         note = "not in the ledger"
-    elif found.digest not in expected:
+    elif drift:
         told = " or ".join(sorted(filter(None, expected))) or "nothing"
         note = f"moved by somebody else: the ledger says {told}"
     elif not newest.finished:
-        note = f"run {newest.run} did not come to its end: run it again"
+        note = f"run {newest.run}, {newest.about}, did not come to its end: run it again"
     else:
         note = AS_RECORDED
-    return TagStatus(tag, shown, cause.time if cause else None, cause.run if cause else None, note)
+    if cause is None or drift:
+        return TagStatus(tag, shown, None, None, note, drift)
+    return TagStatus(tag, shown, cause.time, cause.run, note)
 
 
 def _with_mixture(row: TagStatus, main: Shown | None) -> TagStatus:

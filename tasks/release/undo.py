@@ -6,13 +6,15 @@ tag; no blob is read or written.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from types import MappingProxyType
 
 from tasks.registry.documents import Manifest
 from tasks.registry.interface import Repository
-from tasks.registry.references import check_tag, is_digest
+from tasks.registry.references import check_tag, is_digest, is_tag
 from tasks.release import next_steps
 from tasks.release.channels import ARCHITECTURES, Channel, TagGroup, floating_group, platforms_of
 from tasks.release.ledger import Deed, Entry, Event, History, Ledger
@@ -20,6 +22,9 @@ from tasks.release.moving import Run, TagPlan, changes, complete_record, move_ta
 from tasks.release.shown import Shown, describe
 from tasks.support.errors import MissingInputError, RemoteChangedError, UsageError
 from tasks.support.store import ObjectStore
+
+_PREFIX = re.compile(r"(?:sha256:)?[0-9a-f]{12,63}")
+_SHORT = len("sha256:") + 12
 
 
 @dataclass(frozen=True)
@@ -51,14 +56,15 @@ class RollbackPlan:
 def plan_rollback(
     public: Repository, store: ObjectStore, channel: Channel, *, to: str | None = None, run: str | None = None
 ) -> RollbackPlan:
-    """Choose what a channel goes back to: ``to`` (a digest or a tag), else what it showed before a run or the newest.
+    """Choose what a channel goes back to: ``to``, else what it showed before a run or the newest.
 
+    ``to`` is a tag, a digest or the beginning of a digest that the ledger knows.
     Raises MissingInputError when that is not known or gone; RemoteChangedError when the tags do not show what the
     ledger says, unless ``to`` is given; UsageError for a run that did not move the channel.
     """
     if to is not None and run is not None:
         raise UsageError("--to and --run contradict each other", hint="give one of them")
-    if to is not None and not is_digest(to):
+    if to is not None and not is_digest(to) and not _is_prefix(to):
         check_tag(to)
     group = floating_group(channel)
     history = History.read(Ledger(store, channel), str(public.name))
@@ -66,13 +72,14 @@ def plan_rollback(
     newest = next(iter(history), None)
     undone = history.cause(group.tag, present[group.tag] or "")
     if to is not None:
-        targets = _companions(public, history, group, _digest(public, to), to)
+        targets = _companions(public, history, group, _digest(public, history, group, to), to)
+        undone = undone if _takes_back(undone, group, targets) else None
     elif newest is not None and _stopped(newest, run):
         _refuse_others_moves(public, history, present)
         targets = {change.tag: change.new for change in newest.tags}
         undone = next((entry for entry in history if entry.run == newest.undone), None)
     else:
-        undone = history.run(run) if run is not None else undone
+        undone = _run(public, store, channel, history, run) if run is not None else undone
         targets = _before(public, history, group, present, undone if run is not None else None)
     manifests = {digest: _manifest(public, digest) for digest in dict.fromkeys(targets.values())}
     tags = tuple(TagPlan(tag, targets[tag], present[tag], True, platforms_of(tag)) for tag in group.names)
@@ -121,12 +128,56 @@ def _present(public: Repository, group: TagGroup) -> dict[str, str | None]:
     return {tag: there.digest if there is not None else None for tag, there in found.items()}
 
 
-def _digest(public: Repository, to: str) -> str:
-    found = public.head(to)
-    if found is None:
-        sign = "@" if is_digest(to) else ":"
-        raise MissingInputError(f"{public.name}{sign}{to} is not there", hint=f"{next_steps.status()} shows what is")
-    return found.digest
+def _is_prefix(word: str) -> bool:
+    return _PREFIX.fullmatch(word) is not None
+
+
+def _digest(public: Repository, history: History, group: TagGroup, to: str) -> str:
+    """Return the digest that a tag, a digest or the beginning of a known digest names."""
+    if is_tag(to) or is_digest(to):
+        found = public.head(to)
+        if found is not None:
+            return found.digest
+    known = _known(history, group)
+    if _is_prefix(to):
+        begun = [digest for digest in known if digest.removeprefix("sha256:").startswith(to.removeprefix("sha256:"))]
+        if len(begun) == 1:
+            return begun[0]
+        if begun:
+            raise UsageError(f"{to} begins {len(begun)} digests", hint="pass the whole digest")
+    sign = "@" if to.startswith("sha256:") else ":"
+    newest = [f"{digest[:_SHORT]} ({about})" for digest, about in islice(known.items(), 5)]
+    hint = f"{next_steps.status()} shows what is" + (f"; the newest are {', '.join(newest)}" if newest else "")
+    raise MissingInputError(f"{public.name}{sign}{to} is not there", hint=hint)
+
+
+def _known(history: History, group: TagGroup) -> dict[str, str]:
+    """Return the digests that the ledger knows of a group's index, newest first, and what each is, for people."""
+    found: dict[str, str] = {}
+    for entry, change in history.changes(group.tag):
+        found.setdefault(change.new, entry.version or f"commit {entry.commit}")
+    return found
+
+
+def _takes_back(undone: Entry | None, group: TagGroup, targets: Mapping[str, str]) -> bool:
+    """Say whether a run is undone by going where it came from; elsewhere, it is only left behind."""
+    change = undone.change(group.tag) if undone is not None else None
+    return change is not None and change.old == targets[group.tag]
+
+
+def _run(public: Repository, store: ObjectStore, channel: Channel, history: History, word: str) -> Entry:
+    """Return the run of that name; UsageError says so when it is one of another channel."""
+    try:
+        return history.run(word)
+    except UsageError:
+        for other in Channel:
+            others = History.read(Ledger(store, other), str(public.name)) if other is not channel else ()
+            if any(word in (entry.run, entry.build) for entry in others):
+                raise UsageError(
+                    f"run {word} moved {other.value}, not {channel.value}",
+                    hint=f"{next_steps.rollback_of(other, word)} takes it back",
+                ) from None
+        raise
 
 
 def _stopped(newest: Entry, run: str | None) -> bool:
@@ -161,11 +212,20 @@ def _before(
             )
         former = change.old if change.moves else history.before(group.tag, change.new)
     if former is None:
-        raise MissingInputError(
-            f"the ledger does not know what {public.name}:{group.tag} showed before {now_at}",
-            hint="say where to go with --to DIGEST or --to TAG",
-        )
+        raise _nothing_before(public, history, group, now_at)
     return _companions(public, history, group, former, None)
+
+
+def _nothing_before(public: Repository, history: History, group: TagGroup, now_at: str) -> MissingInputError:
+    hint = "say where to go with --to DIGEST or --to TAG"
+    for entry, change in history.changes(group.tag):
+        if entry.deed is Deed.PUBLISH and change.new == now_at and change.moves:
+            return MissingInputError(
+                f"run {entry.run} was the first publish: there was no {public.name}:{group.tag} before it", hint=hint
+            )
+    return MissingInputError(
+        f"the ledger does not know what {public.name}:{group.tag} showed before {now_at}", hint=hint
+    )
 
 
 def _refuse_others_moves(public: Repository, history: History, present: Mapping[str, str | None]) -> None:
@@ -189,7 +249,7 @@ def _companions(public: Repository, history: History, group: TagGroup, digest: s
     found = {group.tag: digest}
     for architecture, alias in group.aliases.items():
         platform = str(ARCHITECTURES[architecture])
-        other = public.head(f"{to}-{architecture}") if to is not None and not is_digest(to) else None
+        other = public.head(f"{to}-{architecture}") if to is not None and is_tag(to) else None
         if other is None and platform not in children:
             raise MissingInputError(
                 f"{public.name}@{digest} has no image for {platform}, so {alias} cannot go with it",

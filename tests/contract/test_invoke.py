@@ -77,8 +77,8 @@ def test_help_after_a_task_is_help(name: str, invoke: Invoke) -> None:
     assert "error" not in after.err
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("wheels.")])
-def test_every_wheels_task_shows_an_example_with_its_own_options(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(("wheels.", "release."))])
+def test_every_wheels_and_release_task_shows_an_example_with_its_own_options(name: str) -> None:
     task = tasks.ns[name]
     line = (task.__doc__ or "").strip().splitlines()[-1]
     words = shlex.split(line.removeprefix("Example: invoke "))

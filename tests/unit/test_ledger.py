@@ -275,6 +275,42 @@ def test_a_channel_has_one_holder(store: ObjectStore) -> None:
     second.renew()
 
 
+def test_a_lease_says_what_its_holder_does_and_for_which_commit(store: ObjectStore) -> None:
+    Lease(store, Channel.NIGHTLY, "a", D[1], f"publish of commit {'1' * 40}").hold()
+    with pytest.raises(TemporaryError) as caught:
+        Lease(store, Channel.NIGHTLY, "b", D[2]).hold()
+    assert caught.value.message.startswith(f"run a is moving nightly: publish of commit {'1' * 40} (until ")
+    assert D[1] not in caught.value.message
+
+
+def test_a_lease_of_an_older_version_of_this_tool_is_read(store: ObjectStore) -> None:
+    lease = Lease(store, Channel.NIGHTLY, "a", D[1], "publish")
+    lease.hold()
+    (stored,) = store.list("_ledger/")
+    blob = store.get(stored.key)
+    assert blob is not None
+    document = json.loads(blob.data)
+    del document["about"]
+    store.put(stored.key, json.dumps(document).encode(), HEADERS, expected=None)
+    with pytest.raises(TemporaryError, match=f"run a is moving nightly to {D[1]}"):
+        Lease(store, Channel.NIGHTLY, "b", D[2]).hold()
+
+
+@pytest.mark.parametrize(
+    ("deed", "commit", "version", "about"),
+    [
+        (Deed.PUBLISH, "1" * 40, "1.0", f"publish of 1.0 (commit {'1' * 40})"),
+        (Deed.PUBLISH, "1" * 40, None, f"publish of commit {'1' * 40}"),
+        (Deed.ROLLBACK, "1" * 40, None, f"rollback to commit {'1' * 40}"),
+        (Deed.ROLLBACK, None, "1.0", "rollback to 1.0"),
+        (Deed.ROLLBACK, None, None, "rollback"),
+    ],
+)
+def test_an_entry_says_what_it_is_about(deed: Deed, commit: str | None, version: str | None, about: str) -> None:
+    made = Entry(Event.INTENT, deed, Channel.NIGHTLY, "r", "2026-01-01T00:00:00Z", "x", commit, (), version)
+    assert made.about == about
+
+
 def test_a_run_that_was_killed_holds_nothing_up_for_one_to_the_same_place(store: ObjectStore) -> None:
     Lease(store, Channel.NIGHTLY, "a", D[1]).hold()
     Lease(store, Channel.NIGHTLY, "b", D[1]).hold()

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from packaging.version import Version
 
+from tasks.registry.retention import RetentionRule
 from tasks.release import begin, cleanup, repositories, showing
 from tasks.release.channels import Channel
+from tasks.release.ledger import Event, Ledger
+from tasks.release.past_runs import past_runs
 from tasks.release.promotion_plan import Request
+from tasks.release.status import channel_status, drift_error
+from tasks.support import console
 from tasks.support.announcing import announce
 from tasks.support.errors import ConfigurationError, UsageError
 from tasks.support.profiles import Deed
 from tasks.support.settings import CHECKOUT, Settings, load
+from tasks.support.store import open_store
 from tests.factory_release import World, commit, nightly, release
 
 
@@ -65,6 +72,16 @@ def test_a_flag_wins_over_a_variable_which_wins_over_the_catalogue() -> None:
     }
     chosen = repositories.choose(load(public="flag.example/d", environment=environment))
     assert (str(chosen.public), str(chosen.staging)) == ("flag.example/d", "a.example/c")
+
+
+def test_a_folder_may_be_given_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a folder"
+    assert repositories.choose(load(public=str(folder), environment={})).public.folder == folder
+    monkeypatch.chdir(tmp_path)
+    for word in ("./a folder", "./x/../a folder"):
+        assert repositories.choose(load(staging=word, environment={})).staging.folder == folder
+    with pytest.raises(UsageError, match="same repository"):
+        repositories.choose(load(public=str(folder), staging=folder.as_uri(), environment={}))
 
 
 def test_one_repository_cannot_be_both() -> None:
@@ -195,11 +212,112 @@ def test_a_report_says_why_latest_stays(world: World, capsys: pytest.CaptureFixt
     for number, version in ((1, "1.4.0"), (2, "1.3.9")):
         world.staged(number)
         report = world.release(number, version)
-    showing.publish_plan(world.plan(release(2, "1.3.9")))
+    planned = world.plan(release(2, "1.3.9"))
+    showing.publish_plan(planned)
     showing.publish_report(settings(), report, "", json=False)
     said = capsys.readouterr().err
-    assert said.count("latest stays at 1.4.0 (1.3.9 is older)") == 2
+    assert said.count("latest stays at 1.4.0 (1.3.9 is older)") == 1
+    showing.publish_plan(planned)
+    console.dry_run(planned.actions(), json=False)
+    assert capsys.readouterr().err.count("latest stays at 1.4.0 (1.3.9 is older)") == 1
     assert "undo" not in said
+
+
+def test_nothing_is_said_twice(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.staged(1, version="1.0", tested=False)
+    report = world.release(1, "1.0", untested="the cards are away")
+    showing.publish_plan(report.plan)
+    showing.publish_report(settings(), report, "", json=False)
+    assert capsys.readouterr().err.count("the cards are away") == 1
+    for number in (2, 3):
+        world.staged(number)
+        world.nightly(number)
+    plan = cleanup.plan_cleanup(settings(), world.parties, RetentionRule(keep=1), reclaim=True).plan
+    for dry_run in (False, True):
+        showing.cleanup_plan(plan, dry_run=dry_run)
+        if dry_run:
+            console.dry_run(plan.actions(), json=False)
+        said = capsys.readouterr().err
+        assert [said.count(f"nightly-{commit(number)}") for number in (2, 3)] == [1, 1]
+        assert said.count("older than the newest 1") == 1
+
+
+def test_a_dry_run_ends_as_the_refused_real_run(world: World) -> None:
+    for number in (1, 2, 3):
+        world.staged(number)
+        world.nightly(number)
+    allowed = cleanup.plan_cleanup(settings(), world.parties, RetentionRule(keep=1, most_deletions=2), reclaim=True)
+    assert allowed.refusal is None
+    rule = RetentionRule(keep=1, most_deletions=1)
+    refusal = cleanup.plan_cleanup(settings(), world.parties, rule, reclaim=True).refusal
+    assert refusal is not None
+    told = begin.foretold(refusal)
+    assert told.message == f"a real run would be refused: {refusal.message}"
+    assert (told.exit_code, told.hint) == (65, refusal.hint)
+
+
+def test_the_status_says_where_it_looked_and_what_drifted(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (1, 2):
+        world.staged(number, version="1.0")
+        world.nightly(number)
+    world.release(1, "1.0")
+    rows = channel_status(world.public, world.store, Channel.NIGHTLY)
+    assert drift_error(rows) is None
+    stranger = world.public.manifest(f"nightly-{commit(1)}")
+    assert stranger is not None
+    world.public.put_manifest(stranger, "nightly")
+    rows = [row for channel in Channel for row in channel_status(world.public, world.store, channel)]
+    showing.status_report(world.parties, rows, past_runs(world.public, world.store, Channel.RELEASE), json=True)
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    assert (document["public"], document["ledger"]) == (str(world.public.name), world.store.url)
+    tags = {row["tag"]: row for row in document["tags"]}
+    moved = tags["nightly"]
+    assert (moved["drift"], moved["since"], moved["run"], moved["commit"]) == (True, None, None, commit(1))
+    assert not any(row["drift"] for tag, row in tags.items() if tag != "nightly")
+    assert [run["version"] for run in document["runs"]] == ["1.0"]
+    lines = {line.split()[0]: line for line in said.err.splitlines() if line}
+    assert lines["latest"].split()[2:4] == [commit(1)[:12], "1.0"]
+    assert " UTC (" in lines["latest"]
+    error = drift_error(rows)
+    assert error is not None
+    assert (error.exit_code, error.message) == (65, "not as the ledger says: nightly")
+
+
+@pytest.mark.parametrize("deed", ["a lost tag", "a tag that the ledger does not know"])
+def test_whatever_the_ledger_does_not_say_is_drift(world: World, tmp_path: Path, deed: str) -> None:
+    world.staged(1)
+    world.nightly(1)
+    if deed == "a lost tag":
+        world.public.delete_tag("nightly")  # type: ignore[attr-defined]
+    else:
+        world.store = open_store(str(tmp_path / "another"))
+    rows = {row.tag: row for row in channel_status(world.public, world.store, Channel.NIGHTLY)}
+    assert rows["nightly"].drift
+    assert rows["nightly-x86_64"].drift is (deed != "a lost tag")
+
+
+def test_a_run_that_did_not_end_is_told_with_what_it_was(world: World) -> None:
+    world.staged(1)
+    world.nightly(1, "done")
+    entry = replace(world.entries()[0], event=Event.INTENT, run="killed")
+    Ledger(world.store, Channel.NIGHTLY).add(entry)
+    row = channel_status(world.public, world.store, Channel.NIGHTLY)[0]
+    assert row.note == f"run killed, publish of commit {commit(1)}, did not come to its end: run it again"
+    assert not row.drift
+
+
+def test_a_rollback_says_that_a_run_is_undone_only_when_it_is(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (1, 2, 3):
+        world.staged(number)
+        world.nightly(number, f"run-{number}")
+    showing.rollback_report(world.rollback(to=f"nightly-{commit(1)}"), json=False)
+    assert "undone" not in capsys.readouterr().err
+    showing.rollback_report(world.rollback(to="nightly", name="nothing"), json=False)
+    assert "undone" not in capsys.readouterr().err
+    world.rollback(to=f"nightly-{commit(3)}", name="forward")
+    showing.rollback_report(world.rollback(name="back"), json=False)
+    assert "is undone" in capsys.readouterr().err
 
 
 def test_a_publish_is_told_on_the_builds_page(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,17 @@ def plan(tags: list[Tag], rule: RetentionRule | None = None, protected: frozense
     return plan_cleanup(tags, rule or RetentionRule(), protected, NOW, repository=REPOSITORY)
 
 
+def test_what_a_moving_tag_shows_keeps_its_tags() -> None:
+    tags = builds(6)
+    shown = [build(4, name="nightly"), Tag("nightly-x86_64", digest(5), days(1)), Tag("v1.0", digest(6), days(1))]
+    moving = ("nightly", "nightly-x86_64", "latest")
+    made = plan_cleanup([*tags, *shown], RetentionRule(keep=1), (), NOW, moving=moving)
+    assert gone(made) == [tags[number].name for number in (5, 2, 1)]
+    kept = {choice.tag: choice.reason for choice in made.choices if choice.verdict == "keep"}
+    assert kept[tags[3].name] == "nightly shows the same now"
+    assert kept[tags[4].name] == "nightly-x86_64 shows the same now"
+
+
 def gone(made: CleanupPlan) -> list[str]:
     return [choice.tag for choice in made.deletions]
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import shutil
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tasks.release.channels import Channel
-from tasks.release.ledger import Deed, Event
-from tasks.release.moving import Run
+from tasks.release.ledger import Deed, Entry, Event, Ledger, TagChange
+from tasks.release.moving import Run, now
+from tasks.release.past_runs import past_runs
 from tasks.release.status import AS_RECORDED, channel_status, protected_digests
 from tasks.release.undo import execute_rollback, plan_rollback
 from tasks.support.errors import MissingInputError, RemoteChangedError, UsageError
+from tasks.support.store import open_store
 from tests import factory_image as images
 from tests.factory_release import World, commit, nightly
 from tests.faults import Meddling, in_child, memory_folder
@@ -78,7 +81,7 @@ def test_each_rollback_goes_one_further_back_until_nothing_is_known(world: World
     world.rollback(name="one")
     world.rollback(name="two")
     assert group(world) == of(world, 1)
-    with pytest.raises(MissingInputError, match="does not know what") as caught:
+    with pytest.raises(MissingInputError, match="run-1 was the first publish") as caught:
         world.rollback(name="three")
     assert "--to" in (caught.value.hint or "")
     assert group(world) == of(world, 1)
@@ -99,6 +102,120 @@ def test_only_the_run_that_the_tags_show_can_be_rolled_back(world: World) -> Non
     with pytest.raises(UsageError, match="contradict"):
         world.rollback(run="run-3", to="nightly")
     assert group(world) == of(world, 3)
+
+
+def test_after_the_first_publish_there_is_nothing_to_go_back_to(folder: Path) -> None:
+    world = World.of_folders(folder / "first")
+    world.staged(1)
+    world.nightly(1, "run-1")
+    for run in (None, "run-1"):
+        with pytest.raises(MissingInputError, match="run-1 was the first publish"):
+            world.rollback(run=run)
+
+
+def test_what_a_tag_showed_before_the_ledger_is_not_known(world: World, folder: Path) -> None:
+    world.store = open_store(str(folder / "another"))
+    world.nightly(3)
+    with pytest.raises(MissingInputError, match="does not know what"):
+        world.rollback()
+
+
+def test_a_run_of_another_channel_is_named_as_such(world: World) -> None:
+    world.release(1, "1.0", "release-1")
+    with pytest.raises(UsageError, match="run release-1 moved release, not nightly") as caught:
+        world.rollback(run="release-1")
+    assert "release.rollback release --run release-1" in (caught.value.hint or "")
+    with pytest.raises(UsageError, match="run run-3 moved nightly, not release"):
+        world.rollback(Channel.RELEASE, run="run-3")
+
+
+@pytest.mark.parametrize("prefix", ["", "sha256:"])
+@pytest.mark.parametrize("digits", [12, 40, 63])
+def test_a_digest_may_be_begun(world: World, prefix: str, digits: int) -> None:
+    wanted = world.tags()[f"nightly-{commit(1)}"].removeprefix("sha256:")
+    world.rollback(to=prefix + wanted[:digits])
+    assert group(world) == of(world, 1)
+
+
+@pytest.mark.parametrize("to", ["0" * 12, "sha256:" + "0" * 12, "sha256:" + "0" * 64, "nightly-9", f"{'0' * 40}"])
+def test_a_target_that_is_not_there_lists_the_newest_that_are(world: World, to: str) -> None:
+    with pytest.raises(MissingInputError, match="is not there") as caught:
+        world.rollback(to=to)
+    hint = caught.value.hint or ""
+    digests = [world.tags()[f"nightly-{commit(number)}"][:19] for number in (3, 2, 1)]
+    places = [hint.find(f"{digest} (commit ") for digest in digests]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("to", ["sha256:" + "0" * 11, "sha256:", "sha256:" + "G" * 12, "sha256:" + "0" * 65])
+def test_what_is_no_digest_is_a_usage_error(world: World, to: str) -> None:
+    with pytest.raises(UsageError):
+        world.rollback(to=to)
+
+
+def test_digests_that_begin_alike_are_not_guessed_between(world: World) -> None:
+    digests = [f"sha256:{'a' * 20}{number:044x}" for number in (1, 2)]
+    for number, digest in enumerate(digests):
+        change = TagChange("nightly", None, digest, done=True)
+        entry = Entry(
+            Event.RESULT, Deed.PUBLISH, Channel.NIGHTLY, f"r{number}", now(), str(world.public.name), None, (change,)
+        )
+        Ledger(world.store, Channel.NIGHTLY).add(entry)
+    with pytest.raises(UsageError, match="begins 2 digests") as caught:
+        world.rollback(to="a" * 12)
+    assert "whole digest" in (caught.value.hint or "")
+
+
+def test_a_run_is_undone_only_by_going_where_it_came_from(world: World) -> None:
+    assert plan_rollback(world.public, world.store, Channel.NIGHTLY, to=f"nightly-{commit(1)}").undone is None
+    assert plan_rollback(world.public, world.store, Channel.NIGHTLY, to="nightly").undone is None
+    undone = plan_rollback(world.public, world.store, Channel.NIGHTLY, to=f"nightly-{commit(2)}").undone
+    assert undone is not None
+    assert undone.run == "run-3"
+
+
+# The history
+
+
+def test_the_history_tells_which_runs_were_undone(world: World) -> None:
+    def states() -> dict[str, str | None]:
+        runs = past_runs(world.public, world.store, Channel.NIGHTLY)
+        return {run.entry.run: run.undone_by for run in runs}
+
+    assert list(states()) == ["run-3", "run-2", "run-1"]
+    assert set(states().values()) == {None}
+    world.rollback(to=f"nightly-{commit(1)}", name="far")
+    assert states() == {"far": None, "run-3": "far", "run-2": "far", "run-1": None}
+    world.rollback(to=f"nightly-{commit(2)}", name="near")
+    assert states() == {"near": None, "far": "near", "run-3": "far", "run-2": None, "run-1": None}
+    world.staged(4)
+    world.nightly(4, "run-4")
+    world.rollback(name="again")
+    assert states()["run-4"] == "again"
+    assert states()["run-3"] == "far"
+    world.rollback(to=f"nightly-{commit(3)}", name="third")
+    assert states()["run-3"] is None
+    assert states()["run-4"] == "again"
+
+
+def test_the_history_is_as_long_as_it_is_asked_for(world: World) -> None:
+    runs = past_runs(world.public, world.store, Channel.NIGHTLY, count=2)
+    assert [run.entry.run for run in runs] == ["run-3", "run-2"]
+    assert [run.state for run in runs] == ["done", "done"]
+
+
+def test_the_history_has_what_was_not_tested_and_what_did_not_end(world: World) -> None:
+    world.staged(5, tested=False)
+    world.release(5, "1.0", "untested", untested="the cards are away")
+    ledger = Ledger(world.store, Channel.RELEASE)
+    entry = replace(world.entries(Channel.RELEASE)[0], event=Event.INTENT, run="killed", untested=None)
+    ledger.add(entry)
+    killed, untested = past_runs(world.public, world.store, Channel.RELEASE)
+    assert killed.state == "did not come to its end"
+    assert untested.as_json()["untested"] == "the cards are away"
+    ledger.add(replace(entry, event=Event.RESULT, run="failed", failure="the line was cut"))
+    assert past_runs(world.public, world.store, Channel.RELEASE)[0].state == "failed: the line was cut"
 
 
 @pytest.mark.parametrize("by", ["digest", "tag"])
