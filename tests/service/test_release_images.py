@@ -316,7 +316,7 @@ def test_a_clean_up_by_command_goes_through_the_account_api_and_leaves_what_is_n
         source = f"docker://{other_registry.address}/{world.public.name.name}:{tag}"
         skopeo("copy", "--all", "--src-tls-verify=false", source, f"oci:{tmp_path / 'left'}:{tag}")
     cli("release.rollback", "nightly", "--to", f"nightly-{commit(5)}")
-    rows = json.loads(cli("release.status", "--json").stdout)
+    rows = json.loads(cli("release.status", "--json").stdout)["tags"]
     assert {row["note"] for row in rows} == {"as recorded"}
 
 
@@ -340,7 +340,7 @@ def test_the_commands_do_a_nightly_a_release_and_the_way_back(world: World, prox
     assert digest(world, "nightly") == digest(world, f"nightly-{commit(2)}")
     cli(*undo.removeprefix("undo: invoke ").split())
     assert digest(world, "nightly") == digest(world, f"nightly-{commit(1)}")
-    rows = {row["tag"]: row for row in json.loads(cli("release.status", "--json").stdout)}
+    rows = {row["tag"]: row for row in json.loads(cli("release.status", "--json").stdout)["tags"]}
     assert {row["note"] for row in rows.values()} == {"as recorded"}
     assert (rows["nightly"]["commit"], rows["latest"]["version"]) == (commit(1), "0.28.0")
     events = [entry.event for entry in world.entries()]
