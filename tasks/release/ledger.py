@@ -15,6 +15,8 @@ from enum import Enum
 from itertools import islice
 from types import MappingProxyType
 
+from packaging.version import Version
+
 from tasks.registry.references import check_tag, is_digest
 from tasks.release.channels import Channel
 from tasks.support.errors import DataError, OmniError, UsageError
@@ -24,9 +26,10 @@ FOLDER = "_ledger/"
 FORMAT = 1
 HEADERS = Headers("application/json", "no-cache")
 _STAMP = "%Y%m%dT%H%M%S.%fZ"
-_NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z-[A-Za-z0-9_.-]{1,40}")
+_NAME = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z-[A-Za-z0-9_.-]{1,40}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError, OmniError)
+_LAST_YEAR = 9000
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError, OmniError)
 
 
 class Event(Enum):
@@ -104,10 +107,10 @@ class Entry:
         return next((change for change in self.tags if change.tag == tag), None)
 
     def encode(self) -> bytes:
-        """Return the document's bytes: deterministic."""
+        """Return the document's bytes: deterministic; a letter that UTF-8 has no bytes for becomes ``?``."""
         document = {**asdict(replace(self, sources={})), "sources": dict(self.sources), "format": FORMAT}
         document |= {"event": self.event.value, "deed": self.deed.value, "channel": self.channel.value}
-        return (json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode()
+        return (json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode(errors="replace")
 
     @classmethod
     def decode(cls, data: bytes, key: str) -> Entry:
@@ -148,10 +151,13 @@ def _check(entry: Entry) -> None:
     )
     _require(all(type(text) is str and text for text in texts), "an empty or missing text")
     _require(all(text is None or type(text) is str for text in (*maybe, entry.failure)), "something that is no text")
+    "".join((*texts, *filter(None, maybe))).encode()  # half a letter is none
+    if entry.version is not None:
+        Version(entry.version)
     _require(entry.commit is None or _COMMIT.fullmatch(entry.commit) is not None, "no full commit hash")
     _require(all(type(number) is int and number >= 0 for number in (entry.copied, entry.mounted)), "no count of bytes")
     _require(type(entry.moved_latest) is bool, "moved_latest is no truth value")
-    moment(entry.time)
+    written(moment(entry.time))
     for digest in entry.sources.values():
         _require(is_digest(digest), "a source that is no digest")
     for change in entry.tags:
@@ -221,13 +227,22 @@ class Ledger:
             name = stored.key.removeprefix(self.folder).removesuffix(".json")
             if not _NAME.fullmatch(name) or not stored.key.endswith(".json"):
                 raise DataError(f"not an entry of the ledger: {stored.key}", hint="remove that object from the store")
+            _time_of(stored.key)
             keys.append(stored.key)
         return keys
 
 
 def _time_of(key: str) -> datetime:
+    """Return the moment that a key says; DataError for one that is none, or after which no other can come."""
     stamp = key.rpartition("/")[2].partition("-")[0]
-    return datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC)
+    try:
+        found = datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC)
+        _require(found.year < _LAST_YEAR, "no year of ours")
+    except ValueError as error:
+        raise DataError(
+            f"not an entry of the ledger: {key} has no possible time", hint="remove that object from the store"
+        ) from error
+    return found
 
 
 class History:
@@ -282,14 +297,42 @@ class History:
         return next((entry for entry, change in self.changes(tag) if change.new == digest and change.moves), None)
 
     def expected(self, tag: str) -> frozenset[str | None]:
-        """Return the digests that a tag may show by what the ledger says: two when a run was stopped half-way.
+        """Return the digests that a tag may show by what the ledger says: several when a run was stopped half-way.
 
-        For a tag that no run has written, that is nothing at all.
+        For a tag that no run has written, that is nothing at all. A run that failed because it found the tag
+        elsewhere than it thought says nothing of where the tag is.
         """
-        for _, change in self.changes(tag):
-            # It was stopped before this tag, or while it wrote it.
-            return frozenset({change.new} if change.done else {change.old, change.new})
-        return frozenset({None})
+        base: frozenset[str | None] = frozenset({None})
+        unsure: list[tuple[Entry, TagChange]] = []
+        for entry, change in self.changes(tag):
+            if change.done:
+                base = frozenset({change.new})
+                break
+            unsure.append((entry, change))
+        else:
+            base = frozenset({unsure[-1][1].old}) if unsure else base
+        for entry, change in reversed(unsure):
+            if change.old in base:
+                base |= {change.new}  # it was stopped before this tag, or while it wrote it
+            elif entry.event is Event.INTENT:
+                base |= {change.old, change.new}  # others had moved the tag when it was killed
+        return base
+
+    def newest(self, tag: str) -> Entry | None:
+        """Return the newest run that moved a tag, or may have; None when the ledger does not know the tag."""
+        for entry, change in self.changes(tag):
+            if change.done or entry.event is Event.INTENT or self._found(entry, tag):
+                return entry
+        return None
+
+    def _found(self, failed: Entry, tag: str) -> bool:
+        """Say whether a failed run found a tag where the runs before it had left it."""
+        change = failed.change(tag)
+        before = iter(self)
+        for entry in before:
+            if entry is failed:
+                break
+        return change is not None and change.old in History(before).expected(tag)
 
     def before(self, tag: str, digest: str) -> str | None:
         """Return what a tag showed before a publish brought it to a digest, or None when nobody wrote that down.
@@ -319,16 +362,29 @@ class History:
 
         A job that is retried after somebody took its image back must not bring it again.
         """
-        moves = (pair for pair in self.changes(tag) if pair[1].moves and (pair[1].done or _is_rollback(pair[0])))
+        moves = (pair for pair in self.changes(tag) if _counts(*pair))
         rollback, last = next(moves, (None, None))
         if rollback is None or last is None or not _is_rollback(rollback):
             return None
-        passed = {last.old}
+        passed = {last.old, self._half(rollback, tag)}
         for entry, change in moves:
             if change.new == last.new and not _is_rollback(entry):
                 break
-            passed |= {change.old, change.new}
+            passed |= {change.old, change.new, self._half(entry, tag)}
         return rollback if digest in passed - {last.new} else None
+
+    def _half(self, rollback: Entry, tag: str) -> str | None:
+        """Return where the run that a rollback took back meant to bring a tag, whether it came so far or not."""
+        undone = next((entry for entry in self if entry.run == rollback.undone), None)
+        change = undone.change(tag) if undone is not None else None
+        return change.new if change is not None else None
+
+
+def _counts(entry: Entry, change: TagChange) -> bool:
+    """Say whether a change moved its tag, or took back what had not come as far as that tag."""
+    if _is_rollback(entry):
+        return change.moves or entry.undone is not None
+    return change.moves and change.done
 
 
 def _is_rollback(entry: Entry) -> bool:
