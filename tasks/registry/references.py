@@ -7,21 +7,32 @@ read is Docker's own rule: `vllm/vllm-omni` is on docker.io, `ubuntu` is `docker
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from tasks.support.errors import UsageError
+from tasks.support.redaction import MASK, redact
 
 DOCKER_HUB = "docker.io"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _REGISTRY = re.compile(
-    r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?"
+    rf"(?:(?P<host>{_LABEL}(?:\.{_LABEL})*)|\[(?P<six>[0-9a-fA-F:.]+)\])(?::(?P<port>[0-9]{{1,5}}))?"
 )
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _NAME = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _LONGEST_NAME = 255
+_LONGEST_HOST = 253
+_HIGHEST_PORT = 65535
+_SHOWN = 80
+_PINNED = re.compile(rf"[^@]*@{_DIGEST.pattern}")
+_UNSHOWN = frozenset({"Cc", "Cs", "Zl", "Zp"})
+"""Unicode's categories of what breaks a line or cannot be written at all."""
+_NO_LOGINS = "a login does not belong in an address: run docker login, or export the registry's variables"
 
 
 def is_tag(text: str) -> bool:
@@ -70,10 +81,7 @@ class RepositoryName:
         A tag or digest behind the name is refused: what is named here is the repository.
         """
         if text.startswith("file:"):
-            parts = urlsplit(text)
-            folder = Path(unquote(parts.path))
-            if parts.netloc not in {"", "localhost"} or not folder.is_absolute() or "\0" in text:
-                raise UsageError(f"not a local repository: {_shown(text)}", hint="write it as file:///folder")
+            folder = _folder_of(text)
             return cls(None, folder.name, folder)
         head, slash, rest = text.partition("/")
         if slash and ("." in head or ":" in head or head == "localhost"):
@@ -82,11 +90,9 @@ class RepositoryName:
             registry, name = DOCKER_HUB, text if slash else f"library/{text}"
         if registry in {"index.docker.io", "registry-1.docker.io"}:
             registry = DOCKER_HUB
-        if not _REGISTRY.fullmatch(registry) or not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
-            raise UsageError(
-                f"not a repository: {_shown(text)}",
-                hint="write it as registry/name, lower case, without a tag, or as file:///folder",
-            )
+        if not _is_registry(registry) or not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+            hint = "write it as registry/name, lower case, without a tag, or as file:///folder"
+            raise UsageError(f"not a repository: {_shown(text)}", hint=_NO_LOGINS if _has_login(text) else hint)
         return cls(registry, name)
 
     def __str__(self) -> str:
@@ -94,6 +100,48 @@ class RepositoryName:
         return self.folder.as_uri() if self.folder else f"{self.registry}/{self.name}"
 
 
+def _is_registry(text: str) -> bool:
+    """Say whether a text is a host that can be asked: a name (RFC 1123) or an address, perhaps with a port."""
+    found = _REGISTRY.fullmatch(text)
+    if found is None or not 1 <= int(found["port"] or 1) <= _HIGHEST_PORT:
+        return False
+    if found["six"] is None:
+        return len(found["host"]) <= _LONGEST_HOST
+    try:
+        IPv6Address(found["six"])
+    except ValueError:
+        return False
+    return True
+
+
+def _folder_of(text: str) -> Path:
+    """Return the folder of a ``file:`` address (RFC 8089); UsageError when it is none that can be shown on a line."""
+    hint = _NO_LOGINS if _has_login(text) else "write it as file:///folder"
+    try:
+        parts = urlsplit(text)
+        folder = Path(unquote(parts.path, errors="strict"))
+    except ValueError as error:  # also of bytes that are not UTF-8
+        raise UsageError(f"not a local repository: {_shown(text)}", hint=hint) from error
+    if any(unicodedata.category(letter) in _UNSHOWN for letter in f"{text}{folder}"):
+        raise UsageError(f"a control character in a repository's address: {_shown(text)}", hint="rename the folder")
+    if parts.netloc not in {"", "localhost"} or parts.query or parts.fragment or not folder.is_absolute():
+        raise UsageError(f"not a local repository: {_shown(text)}", hint=hint)
+    return folder
+
+
+def _has_login(text: str) -> bool:
+    """Say whether an address has something before an ``@`` that may be a user and a password."""
+    return "@" in text and not text.startswith("file:///") and not _PINNED.fullmatch(text)
+
+
 def _shown(text: str) -> str:
-    limit = 80
-    return repr(text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)")
+    """Return a word for a message: on one line, not too long, and without the login that may be in it."""
+    scheme = re.match(r"(?:[A-Za-z][A-Za-z0-9+.-]*:/+)?", text)
+    start = scheme[0] if scheme else ""
+    if _has_login(text):
+        # With a question mark there is no telling where the login ends.
+        text = f"{start}{MASK}" if "?" in text else f"{start}{MASK}@{text.rpartition('@')[2]}"
+    elif "?" in text:
+        text = f"{text.partition('?')[0]}?{MASK}"
+    text = redact(text)
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)")
