@@ -23,6 +23,7 @@ from tasks.registry.documents import (
     Descriptor,
     Manifest,
     Platform,
+    parse_json,
 )
 from tasks.support.errors import DataError, MissingInputError
 
@@ -55,14 +56,13 @@ class ImageFacts:
 def read_facts(config: bytes, where: str) -> ImageFacts:
     """Read an image configuration; DataError naming ``where`` when it is malformed."""
     try:
-        document = json.loads(config)
-        platform = Platform(document["os"], document["architecture"], document.get("variant") or "")
+        document = parse_json(config)
+        platform = Platform.read(document)
         labels = (document.get("config") or {}).get("Labels") or {}
         pairs = dict(labels.items())
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"malformed image configuration of {where}: {error!r}") from error
-    words = (platform.os, platform.architecture, platform.variant, *(word for pair in pairs.items() for word in pair))
-    if not all(isinstance(word, str) for word in words):
+    if not all(isinstance(word, str) for pair in pairs.items() for word in pair):
         raise DataError(f"malformed image configuration of {where}")
     return ImageFacts(normal(platform), MappingProxyType(pairs))
 

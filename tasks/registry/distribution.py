@@ -6,14 +6,13 @@ where a digest can be compared.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from tasks.registry.challenge import merged, scope_of
 from tasks.registry.client import RegistryClient, drain
-from tasks.registry.documents import INDEXES, LARGEST, MANIFESTS, Descriptor, Manifest, digest_of
+from tasks.registry.documents import INDEXES, LARGEST, MANIFESTS, Descriptor, Manifest, digest_of, parse_json
 from tasks.registry.downloads import read_blob
 from tasks.registry.gate import Waited
 from tasks.registry.interface import Progress, Repository
@@ -236,7 +235,7 @@ def _kind_of(response: requests.Response, data: bytes, what: str) -> str:
     kind = _media_type(response)
     if kind not in _KINDS:
         try:
-            kind = json.loads(data).get("mediaType", kind)
+            kind = parse_json(data).get("mediaType", kind)
         except (ValueError, RecursionError, AttributeError):
             kind = kind or "nothing"
     if kind not in _KINDS:
@@ -246,7 +245,7 @@ def _kind_of(response: requests.Response, data: bytes, what: str) -> str:
 
 def _tags_of(data: bytes, doing: str) -> list[str]:
     try:
-        document: Any = json.loads(data)
+        document: Any = parse_json(data)
         tags = document["tags"] or []
     except (ValueError, RecursionError, KeyError, TypeError):
         tags = None

@@ -38,6 +38,18 @@ def digest_of(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
+def parse_json(data: bytes) -> Any:
+    """Parse JSON as registries do; ValueError or RecursionError for anything else.
+
+    Python's own parser also takes UTF-16, UTF-32 and the words NaN and Infinity, which RFC 8259 does not know.
+    """
+    return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is no number of JSON")
+
+
 @dataclass(frozen=True, order=True)
 class Platform:
     """An operating system and an architecture, as in ``linux/arm64`` or ``linux/arm/v7``."""
@@ -53,6 +65,15 @@ class Platform:
         if len(parts) not in {2, 3} or not all(part.isalnum() and part.isascii() for part in parts):
             raise UsageError(f"not a platform: {text!r}", hint="write it as linux/amd64 or linux/arm64")
         return cls(*parts)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Platform:
+        """Read a JSON object's fields; its variant may be missing or null. KeyError or TypeError when malformed."""
+        variant = document.get("variant")
+        words = (document["os"], document["architecture"], "" if variant is None else variant)
+        if not all(isinstance(word, str) for word in words):
+            raise TypeError("a platform's field is not a text")
+        return cls(*words)
 
     def __str__(self) -> str:
         """Return the platform as people write it."""
@@ -79,15 +100,15 @@ class Descriptor:
         try:
             media_type, digest, size = document["mediaType"], document["digest"], document["size"]
             platform = document.get("platform")
-            annotations = document.get("annotations") or {}
-            shown = platform and Platform(platform["os"], platform["architecture"], platform.get("variant", ""))
-            sound = isinstance(media_type, str) and isinstance(size, int) and size >= 0 and is_digest(digest)
+            annotations = {} if document.get("annotations") is None else document["annotations"]
+            shown = None if platform is None or platform == {} else Platform.read(platform)
+            sound = isinstance(media_type, str) and type(size) is int and size >= 0 and is_digest(digest)
             sound = sound and all(isinstance(text, str) for pair in annotations.items() for text in pair)
         except (KeyError, TypeError, AttributeError) as error:
             raise DataError(f"malformed descriptor in {where}: {error!r}") from error
         if not sound:
             raise DataError(f"malformed descriptor in {where}: {str(document)[:200]}")
-        return cls(media_type, digest, size, shown or None, MappingProxyType(annotations), MappingProxyType(document))
+        return cls(media_type, digest, size, shown, MappingProxyType(annotations), MappingProxyType(document))
 
     @property
     def attests(self) -> str | None:
@@ -123,7 +144,7 @@ class Manifest:
     def document(self) -> dict[str, Any]:
         """Return the parsed bytes; DataError when they are no JSON object or contradict the media type."""
         try:
-            document = json.loads(self.data)
+            document = parse_json(self.data)
         except (ValueError, RecursionError) as error:
             raise DataError(f"manifest {self.digest} is not JSON: {error}") from error
         if not isinstance(document, dict) or document.get("mediaType", self.media_type) != self.media_type:

@@ -10,11 +10,21 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tasks.registry.documents import INDEXES, LARGEST, MANIFESTS, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest
+from tasks.registry.documents import (
+    INDEXES,
+    LARGEST,
+    MANIFESTS,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Descriptor,
+    Manifest,
+    parse_json,
+)
 from tasks.registry.interface import Progress, Repository
 from tasks.registry.references import RepositoryName, check_digest, check_reference, check_tag, is_digest, is_tag
 from tasks.support.errors import ConfigurationError, DataError, MissingInputError, ServiceRefusedError
@@ -244,7 +254,7 @@ class LayoutRepository:
         """Say whether the folder is a layout; DataError when it is one of another version, or a damaged one."""
         path = self.folder / _MARKER
         # In this order: whoever makes a layout writes the marker first.
-        has_index = plain_stat(self._index_path) is not None
+        has_index = _is_there(self._index_path)
         data = _read(path)
         if data is None:
             if has_index:
@@ -331,10 +341,22 @@ def _check_size(blob: Descriptor, path: Path, size: int) -> None:
         raise DataError(f"{path} has {size} bytes, not {blob.size}", hint=_DAMAGED)
 
 
+def _is_there(path: Path) -> bool:
+    """Say whether there is a file; DataError when a folder, a pipe or something else is in its place."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if not stat.S_ISREG(mode):
+        raise DataError(f"not a file: {path}", hint=_DAMAGED)
+    return True
+
+
 def _read(path: Path, limit: int | None = None) -> bytes | None:
     """Read a file, or None when there is none; with a limit, at most one byte more than that."""
     opened = open_plain(path)
     if opened is None:
+        _is_there(path)
         return None
     with os.fdopen(opened, "rb") as file:
         return file.read(-1 if limit is None else limit + 1)
@@ -342,7 +364,7 @@ def _read(path: Path, limit: int | None = None) -> bytes | None:
 
 def _parsed(data: bytes, path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(data)
+        document = parse_json(data)
     except (ValueError, RecursionError) as error:
         raise DataError(f"not JSON: {path}: {error}", hint=_DAMAGED) from error
     if not isinstance(document, dict):
@@ -362,7 +384,7 @@ def _sniffed(data: bytes) -> str | None:
     Only OCI's may leave out the media type (image specification, manifest.md and image-index.md).
     """
     try:
-        document = json.loads(data)
+        document = parse_json(data)
     except (ValueError, RecursionError):
         return None
     if not isinstance(document, dict):

@@ -26,6 +26,16 @@ from tests.services import die_with_parent
 from tests.skopeo import skopeo
 
 ROOT = Path(__file__).parents[2]
+NO_JSON: dict[str, Callable[[str], bytes]] = {
+    "utf-16": lambda text: text.encode("utf-16"),
+    "utf-16 without a mark": lambda text: text.encode("utf-16-le"),
+    "utf-32": lambda text: text.encode("utf-32"),
+    "byte order mark": lambda text: text.encode("utf-8-sig"),
+    "latin-1": lambda text: text.replace("{", '{"x": "\xe9", ', 1).encode("latin-1"),
+    "NaN": lambda text: text.replace("{", '{"x": NaN, ', 1).encode(),
+    "Infinity": lambda text: text.replace("{", '{"x": Infinity, ', 1).encode(),
+    "-Infinity": lambda text: text.replace("{", '{"x": [-Infinity], ', 1).encode(),
+}
 ABSENT = f"sha256:{'0' * 64}"
 
 
@@ -133,6 +143,19 @@ def test_a_manifest_of_which_something_is_missing_is_refused(missing: str, layou
     assert layout.manifest(tried.digest) is None
 
 
+@pytest.mark.parametrize("kind", [OCI_INDEX, OCI_MANIFEST])
+@pytest.mark.parametrize("spoil", NO_JSON.values(), ids=NO_JSON)
+def test_a_manifest_that_is_not_json_is_refused(
+    spoil: Callable[[str], bytes], kind: str, layout: LayoutRepository
+) -> None:
+    config = image().contents[-1].blob
+    parts = {"manifests": [], "layers": [], "config": {"mediaType": "x", "digest": config.digest, "size": config.size}}
+    spoiled = Manifest(kind, spoil(json.dumps({"schemaVersion": 2, "mediaType": kind, **parts})))
+    with pytest.raises(DataError, match="not JSON"):
+        layout.put_manifest(spoiled, "latest")
+    assert layout.tags() == []
+
+
 @pytest.mark.parametrize("wrong", ["flipped", "short", "long", "size", "empty"])
 def test_bytes_without_their_digest_are_not_stored(wrong: str, layout: LayoutRepository) -> None:
     data = noise(1, 100_000)
@@ -235,6 +258,15 @@ def remove(name: str) -> Callable[[Path], str]:
     return damage
 
 
+def other_kind(name: str, make: Callable[[Path], None]) -> Callable[[Path], str]:
+    def damage(folder: Path) -> str:
+        (folder / name).unlink()
+        make(folder / name)
+        return name
+
+    return damage
+
+
 def top_file(data: bytes | None) -> Callable[[Path], str]:
     def damage(folder: Path) -> str:
         path = blob_file(folder, attested(image()).top.digest)
@@ -265,6 +297,16 @@ DAMAGES: dict[str, Callable[[Path], str]] = {
     "no marker": remove("oci-layout"),
     "marker is no json": write("oci-layout", b"1.0.0"),
     "marker of another version": write("oci-layout", b'{"imageLayoutVersion": "2.0.0"}'),
+    "index is a folder": other_kind("index.json", Path.mkdir),
+    "index is a pipe": other_kind("index.json", os.mkfifo),
+    "marker is a folder": other_kind("oci-layout", Path.mkdir),
+    "marker is a pipe": other_kind("oci-layout", os.mkfifo),
+    "index in another encoding": write("index.json", '{"manifests": []}'.encode("utf-16")),
+    "index with a byte order mark": write("index.json", '{"manifests": []}'.encode("utf-8-sig")),
+    "index with NaN": write("index.json", b'{"manifests": [], "x": NaN}'),
+    "a platform is no text": damage_index(
+        lambda document: document["manifests"][0].update(platform={"os": "linux", "architecture": []})
+    ),
     "manifest is missing": top_file(None),
     "manifest is cut off": top_file(b"{"),
     "manifest is another": top_file(image().top.data),
@@ -290,7 +332,7 @@ def test_nothing_damaged_is_written_over(damage: Callable[[Path], str], layout: 
     if name not in {"index.json", "oci-layout"} or damage is DAMAGES["a tag twice"]:
         return  # a push or a delete is the repair
     file = layout.folder / name
-    before = file.read_bytes() if file.exists() else None
+    before = file.read_bytes() if file.is_file() else None
     changes: list[Callable[[], object]] = [
         lambda: layout.put_manifest(image().top, "other"),
         lambda: layout.delete_tag("latest"),
@@ -298,7 +340,7 @@ def test_nothing_damaged_is_written_over(damage: Callable[[Path], str], layout: 
     for change in changes:
         with pytest.raises(DataError, match=name):
             change()
-    assert (file.read_bytes() if file.exists() else None) == before
+    assert (file.read_bytes() if file.is_file() else None) == before
 
 
 def test_a_folder_of_other_things_is_left_alone(tmp_path: Path) -> None:
