@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tasks.support import console, paths, profiles, source
-from tasks.support.errors import ConfigurationError, DataError, MissingInputError, UsageError
+from tasks.support import announcing, console, paths, profiles, source
+from tasks.support.errors import DataError, MissingInputError, UsageError
 from tasks.support.settings import CHECKOUT, Settings
 from tasks.support.source import Source, Where
 from tasks.support.store import ObjectStore, open_store
@@ -23,7 +23,7 @@ def open_index(settings: Settings, deed: profiles.Deed | None = None, *, dry_run
     """Open the index in the settings' store; a deed is checked against the profile, then named in the first line."""
     store = open_store(settings.store)
     if deed is not None:
-        announce(settings.profile, deed, store.url, dry_run=dry_run)
+        announcing.announce(settings.profile, deed, [store.url], store.url, dry_run=dry_run)
     return Index(store, settings.wheels)
 
 
@@ -33,23 +33,6 @@ def require_folder(store: ObjectStore) -> None:
         raise MissingInputError(
             f"there is no folder {store.root}", hint="correct --store or OMNI_CI_STORE; the first upload makes it"
         )
-
-
-def announce(profile: profiles.Profile, deed: profiles.Deed, target: str, *, dry_run: bool) -> None:
-    """Say what the profile promises, before anything can go wrong; then check the deed as ``permit`` does."""
-    promise = f"profile {profile.value}, dry run: nothing will change" if dry_run else profiles.promise(profile)
-    console.say(f"{promise} · {target}")
-    permit(profile, deed, target, dry_run=dry_run)
-
-
-def permit(profile: profiles.Profile, deed: profiles.Deed, target: str, *, dry_run: bool) -> None:
-    """Refuse what the profile forbids: an error, and in a dry run, which only reads, a warning."""
-    try:
-        profiles.permit(profile, deed, target)
-    except ConfigurationError as error:
-        if not dry_run:
-            raise
-        console.warn(f"a real run would be refused: {error.message}; {error.hint}")
 
 
 def find_source(settings: Settings, *, checkout: Path = CHECKOUT) -> Path | None:

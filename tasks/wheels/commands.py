@@ -42,7 +42,7 @@ def build(
     json: bool = False,
 ) -> None:
     """Build the sdist and the wheel of the source, isolated."""
-    from tasks.support import paths, settings
+    from tasks.support import console, paths, settings
     from tasks.support.source import resolve_source
     from tasks.wheels import begin, building, showing
 
@@ -59,7 +59,7 @@ def build(
     showing.build_plan(plan)
     building.check_dist(plan, chosen.wheels.variants)
     if dry_run:
-        showing.dry_run([(what, str(plan.dist), why) for what, why in plan.actions], json=json)
+        console.dry_run([(what, str(plan.dist), why) for what, why in plan.actions], json=json)
         return
     showing.build_result(building.run_build(plan, chosen.wheels.variants), json=json)
 
@@ -108,7 +108,7 @@ def upload(
     plan = plan_upload(index, about.commit, begin.commit_time(about.checkout, about.commit, commit_time), facts)
     showing.upload_plan(index, plan)
     if dry_run:
-        showing.dry_run(plan.actions(), json=json)
+        console.dry_run(plan.actions(), json=json)
         return
     with console.progress("uploading", sum(file.facts.size for file in plan.missing)) as progress:
         report = execute_upload(index, plan, progress)
@@ -135,7 +135,7 @@ def index(
     json: bool = False,
 ) -> None:
     """Move a view of the index to a commit's wheels."""
-    from tasks.support import console, settings
+    from tasks.support import announcing, console, settings
     from tasks.support.profiles import Deed
     from tasks.wheels import begin, layout, showing
     from tasks.wheels.views import execute_move, foresee, plan_move
@@ -148,7 +148,7 @@ def index(
     about = begin.choose_subject(chosen, commit, begin.locate_source(chosen))
     names = views_wanted(opened, view, about.commit, nightly=nightly)
     if staged and not all(map(layout.is_commit, names)):
-        begin.permit(chosen.profile, Deed.MOVE, opened.store.url, dry_run=dry_run)
+        announcing.permit(chosen.profile, Deed.MOVE, opened.store.url, dry_run=dry_run)
     ancestry = begin.ask_ancestry(about.checkout)
     moves = [plan_move(opened, name, about.commit, ancestry) for name in names]
     for loss in (loss for move in moves for loss in move.losses):
@@ -171,7 +171,7 @@ def redraw(
     _ctx: Any, store: str | None = None, profile: str | None = None, dry_run: bool = False, json: bool = False
 ) -> None:
     """Draw all pages anew from the state."""
-    from tasks.support import settings
+    from tasks.support import console, settings
     from tasks.support.profiles import Deed
     from tasks.wheels import begin, showing
     from tasks.wheels.redrawing import plan_redraw, redraw_all
@@ -179,7 +179,7 @@ def redraw(
     opened = begin.open_index(settings.load(profile=profile, store=store), Deed.MOVE, dry_run=dry_run)
     if dry_run:
         plan = plan_redraw(opened)
-        showing.dry_run(plan.actions(), json=json)
+        console.dry_run(plan.actions(), json=json)
         if plan.error is not None:
             raise plan.error
         return
@@ -258,7 +258,7 @@ def prune(
     json: bool = False,
 ) -> None:
     """Delete old commits that no view needs."""
-    from tasks.support import arguments, settings
+    from tasks.support import arguments, console, settings
     from tasks.support.profiles import Deed
     from tasks.wheels import begin, pruning, showing
 
@@ -273,7 +273,7 @@ def prune(
     )
     showing.prune_plan(plan)
     if dry_run:
-        showing.dry_run(plan.actions(), json=json)
+        console.dry_run(plan.actions(), json=json)
         if plan.refusal is not None:
             raise pruning.foretold(plan.refusal)
         return
@@ -308,7 +308,7 @@ def yank(
     json: bool = False,
 ) -> None:
     """Mark a version's files as yanked, or take that back."""
-    from tasks.support import settings
+    from tasks.support import console, settings
     from tasks.support.profiles import Deed
     from tasks.wheels import begin, showing, yanking
 
@@ -320,7 +320,7 @@ def yank(
     plan = yanking.plan_yank(opened, request)
     showing.yank_plan(plan)
     if dry_run:
-        showing.dry_run(plan.actions(), json=json)
+        console.dry_run(plan.actions(), json=json)
         return
     showing.yanked(opened, plan, yanking.execute_yank(opened, plan), json=json)
 
@@ -339,7 +339,7 @@ def rollback(
     json: bool = False,
 ) -> None:
     """Go back to an older revision of a view."""
-    from tasks.support import arguments, settings
+    from tasks.support import arguments, console, settings
     from tasks.support.profiles import Deed
     from tasks.wheels import begin, layout, showing
     from tasks.wheels.rolling_back import NoRevisionError, execute_rollback, foresee, plan_rollback
@@ -355,7 +355,7 @@ def rollback(
         raise
     showing.revisions(plan.state, plan.target)
     if dry_run:
-        showing.dry_run(foresee(opened, plan).actions(), json=json)
+        console.dry_run(foresee(opened, plan).actions(), json=json)
         return
     showing.moved(opened, [execute_rollback(opened, plan)], json=json)
 
@@ -397,7 +397,7 @@ def adopt(
     if dry_run:
         judged = adopting.judge(opened, plan)
         showing.adopt_judged(opened, plan, judged)
-        showing.dry_run(plan.actions(judged), json=json)
+        console.dry_run(plan.actions(judged), json=json)
         error = adopting.judged_error(judged)
         if error is not None:
             raise error

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from tasks.support.console import plural, size
+from tasks.support import console
+from tasks.support.console import size
 from tasks.support.errors import DataError, MissingInputError, UsageError
 from tasks.wheels import clock, layout
 from tasks.wheels.drawing import PAGE_NAMES
@@ -21,7 +22,6 @@ KEEP = "keep"
 REMOVE = "remove"
 YOUNG = timedelta(days=7)
 _LONG_IDLE = timedelta(days=366)
-_HOUR = 60
 
 Files = Mapping[str, Sequence[FileRecord]]
 """A commit's files per project."""
@@ -152,7 +152,7 @@ def _reasons_to_keep(
         # The newest file counts, so that a commit to which somebody is uploading right now stays too.
         age = now - _newest(survey, _all(files), now)
         if age < younger_than:
-            reasons.setdefault(commit, f"uploaded {_span(age)} ago, within {_span(younger_than)}")
+            reasons.setdefault(commit, f"uploaded {console.age(age)} ago, within {console.age(younger_than)}")
     for commit, names in _unknown(survey).items():
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""
         reasons.setdefault(commit, f"not in the state: {names[0]}{others}; run wheels.adopt, or upload it again")
@@ -198,17 +198,8 @@ def _share_error(fresh: Sequence[Removal], there: Mapping[str, Files], max_share
 
 
 def _why_removed(survey: Survey, removal: Removal, now: datetime) -> str:
-    age = _span(now - _newest(survey, removal.records, now))
+    age = console.age(now - _newest(survey, removal.records, now))
     return f"no view holds it, uploaded {age} ago, {size(sum(record.size for record in removal.records))}"
-
-
-def _span(time: timedelta) -> str:
-    if time.days > 1:
-        return f"{time.days} days"
-    minutes = max(int(time.total_seconds() // 60), 0)
-    if not minutes:
-        return "less than a minute"
-    return plural(minutes // 60, "hour") if minutes >= _HOUR else plural(minutes, "minute")
 
 
 def execute_prune(index: Index, plan: PrunePlan) -> PruneReport:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from packaging.utils import canonicalize_name
 
-from tasks.support import console, profiles, settings
+from tasks.support import announcing, console, profiles, settings
 from tasks.support.errors import (
     CredentialsError,
     DataError,
@@ -23,7 +23,7 @@ from tasks.support.errors import (
 )
 from tasks.support.settings import Settings
 from tasks.support.store import ObjectStore, Progress
-from tasks.wheels import begin, layout, showing, twine_calls
+from tasks.wheels import begin, layout, twine_calls
 from tasks.wheels.distribution import parse_filename
 from tasks.wheels.index import Index
 from tasks.wheels.published import Service, find_service, read_published
@@ -226,7 +226,7 @@ def run_command(
     """Plan, show and execute ``invoke wheels.publish``."""
     chosen = settings.load(profile=profile, store=store)
     service = find_service(chosen)
-    begin.announce(chosen.profile, profiles.Deed.PUBLISH, service.name, dry_run=dry_run)
+    announcing.announce(chosen.profile, profiles.Deed.PUBLISH, [service.name], service.name, dry_run=dry_run)
     if version is None:
         raise UsageError("--version is missing", hint="name the version to publish, for example --version 0.28.0")
     wanted = parse_release(version)
@@ -241,7 +241,7 @@ def run_command(
     plan = plan_publish(index, version, commit, published, sdist=sdist)
     _show_plan(plan)
     if dry_run:
-        showing.dry_run(plan.actions(), json=json)
+        console.dry_run(plan.actions(), json=json)
         return
     with console.progress("fetching", sum(file.record.size for file in plan.new)) as progress:
         report = execute_publish(index, plan, chosen, progress=progress)

@@ -29,18 +29,6 @@ _HASH = re.compile(r"\b[0-9a-f]{40}\b")
 _SHOWN_KEYS = 3
 
 
-def dry_run(actions: Sequence[Action], *, json: bool) -> None:
-    """Show a plan's actions in their order."""
-    if actions:
-        console.table(("action", "what", "why"), actions)
-        console.say(f"dry run: {console.plural(len(actions), 'action')}, nothing was changed")
-    else:
-        console.say("dry run: nothing to do")
-    if json:
-        names = ("action", "what", "why")
-        console.emit_json({"dry_run": True, "actions": [dict(zip(names, row, strict=True)) for row in actions]})
-
-
 def build_plan(plan: BuildPlan) -> None:
     """Show what a build will do."""
     console.say(f"building {plan.source} at {plan.commit} for {plan.device}")
@@ -120,7 +108,7 @@ def upload_report(index: Index, report: UploadReport, *, json: bool) -> None:
 def dry_moves(moves: Sequence[Move], others: Sequence[tuple[str, str]], *, json: bool) -> None:
     """Show what moves would do, and which views stay where they are."""
     rows = [action for move in moves for action in move.actions()]
-    dry_run([*rows, *(("keep", f"{view}/", reason) for view, reason in others)], json=json)
+    console.dry_run([*rows, *(("keep", f"{view}/", reason) for view, reason in others)], json=json)
 
 
 def moved(
