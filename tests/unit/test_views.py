@@ -426,7 +426,7 @@ def test_a_move_that_crosses_a_prune_is_taken_back(index: Index, view: str, numb
     assert broken(index.store) == []
 
 
-@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize("number", [pytest.param(n, marks=[pytest.mark.sweep] if n % 7 else []) for n in range(60)])
 def test_the_stores_page_never_links_to_what_is_still_to_be_drawn(index: Index, number: int) -> None:
     """Somebody else draws it between any two changes of a nightly, a release and an upload."""
     nightly(index, 1)
