@@ -16,9 +16,10 @@ from tasks.registry.documents import Manifest
 from tasks.registry.interface import Repository
 from tasks.release import next_steps
 from tasks.release.lease import Lease
-from tasks.release.ledger import Entry, Event, Ledger, TagChange, written
+from tasks.release.ledger import Entry, Event, History, Ledger, TagChange, written
 from tasks.support import console
 from tasks.support.errors import OmniError, RemoteChangedError, ServiceRefusedError, TemporaryError
+from tasks.support.redaction import redact
 from tasks.support.settings import Settings
 from tasks.support.store import ObjectStore
 
@@ -50,8 +51,9 @@ class Run:
     @classmethod
     def start(cls, settings: Settings) -> Run:
         """Name a new run."""
-        build = settings.variable("BUILDKITE_BUILD_NUMBER")
-        return cls(f"{build or 'local'}-{uuid.uuid4().hex[:8]}", build, settings.variable("BUILDKITE_BUILD_URL"))
+        build, url = settings.variable("BUILDKITE_BUILD_NUMBER"), settings.variable("BUILDKITE_BUILD_URL")
+        number = console.plain(build) if build else None
+        return cls(f"{number or 'local'}-{uuid.uuid4().hex[:8]}", number, console.plain(redact(url)) if url else None)
 
 
 def now() -> str:
@@ -64,61 +66,101 @@ def changes(tags: Sequence[TagPlan], done: frozenset[str] = frozenset()) -> tupl
     return tuple(TagChange(tag.tag, tag.old, tag.digest, done=tag.tag in done) for tag in tags)
 
 
+def lease_for(store: ObjectStore, intent: Entry, tags: Sequence[TagPlan]) -> Lease:
+    """Return the lease under which a run moves tags; nothing is asked of the store yet."""
+    subject = " ".join(sorted({tag.digest for tag in tags if tag.floating} or {tag.digest for tag in tags}))
+    return Lease(store, intent.channel, intent.run, subject, intent.about)
+
+
 def move_tags(
-    public: Repository, store: ObjectStore, intent: Entry, tags: Sequence[TagPlan], manifests: Mapping[str, Manifest]
+    public: Repository,
+    store: ObjectStore,
+    intent: Entry,
+    tags: Sequence[TagPlan],
+    manifests: Mapping[str, Manifest],
+    *,
+    lease: Lease,
 ) -> None:
     """Write the tags that do not show their digest yet, in their order, and tell the ledger before and after.
 
-    Raises ServiceRefusedError when the ledger cannot be written, before any tag; TemporaryError when another run
-    moves the channel elsewhere; RemoteChangedError when a tag is no longer what the plan saw. An error says which
-    tags moved and which did not.
+    The lease is held already, and the tags were looked at under it. Raises TemporaryError when a manifest is gone,
+    ServiceRefusedError when the ledger cannot be written, both before any tag; RemoteChangedError when a tag is no
+    longer what the plan saw or the lease is lost. An error says which tags moved and which did not.
     """
     ledger = Ledger(store, intent.channel)
-    subject = " ".join(sorted({tag.digest for tag in tags if tag.floating} or {tag.digest for tag in tags}))
-    lease = Lease(store, intent.channel, intent.run, subject, intent.about)
-    _begin(lease, ledger, intent)
+    _require_there(public, tags, manifests)
+    lease.renew()
+    _begin(ledger, intent)
     done = {tag.tag for tag in tags if not tag.writes}
-    with _accounted(lease, ledger, intent, tags, done):
-        for tag in tags:
-            if tag.writes:
-                lease.renew()
-                _write(public, tag, manifests[tag.digest])
-                done.add(tag.tag)
+    with _accounted(ledger, intent, tags, done):
+        for group in ([tag for tag in tags if not tag.floating], [tag for tag in tags if tag.floating]):
+            for tag in group:
+                _look(public, tag)  # at all of a group before the first of it changes
+            for tag in group:
+                if tag.writes:
+                    lease.renew()
+                    _write(public, tag, manifests[tag.digest])
+                    done.add(tag.tag)
         for tag in tags:
             _verify(public, tag, "at the end")
-    _finish(lease, ledger, replace(intent, event=Event.RESULT, time=now(), tags=changes(tags, frozenset(done))))
+    _finish(ledger, replace(intent, event=Event.RESULT, time=now(), tags=changes(tags, frozenset(done))))
+
+
+def refuse_others_moves(public: str, history: History, planned: Sequence[TagPlan], found: Sequence[TagPlan]) -> None:
+    """Raise RemoteChangedError when a tag moved since it was planned, and not by a run that the ledger knows."""
+    old = {tag.tag: tag.old for tag in planned}
+    for tag in found:
+        if tag.tag in old and tag.old not in {old[tag.tag], tag.digest, *history.expected(tag.tag)}:
+            raise _moved(public, tag.tag, tag.old, old[tag.tag], " · no tag was moved")
 
 
 def complete_record(store: ObjectStore, entry: Entry) -> None:
-    """Write the result of a run that did all that it meant to and could not say so."""
+    """Write the result of a run that did all that it meant to and could not say so; the lease is held."""
     done = tuple(replace(change, done=True) for change in entry.tags)
     Ledger(store, entry.channel).add(replace(entry, event=Event.RESULT, time=now(), tags=done, failure=None))
 
 
-def _begin(lease: Lease, ledger: Ledger, intent: Entry) -> None:
-    lease.hold()
+def _require_there(public: Repository, tags: Sequence[TagPlan], manifests: Mapping[str, Manifest]) -> None:
+    """Refuse to write a tag before every manifest that it leads to is there: a clean-up may just have been."""
+    tops = {tag.digest: manifests[tag.digest] for tag in tags if tag.writes}
+    below = (child.digest for top in tops.values() for child in top.children)
+    for digest in dict.fromkeys((*below, *tops)):
+        if public.head(digest) is None:
+            raise TemporaryError(
+                f"{public.name} lacks {digest}, which was there a moment ago: no tag was moved",
+                hint="run it again; when it fails again, the registry loses what it accepts",
+            )
+
+
+def _begin(ledger: Ledger, intent: Entry) -> None:
     try:
         ledger.add(intent)
     except (ServiceRefusedError, TemporaryError) as error:
-        with suppress(OmniError):
-            lease.end()
         raise ServiceRefusedError(
             f"the ledger cannot be written, so no tag was moved: {error.message}",
             hint="make the wheel store reachable (--store, OMNI_CI_STORE), then run this again",
         ) from error
 
 
-def _write(public: Repository, tag: TagPlan, manifest: Manifest) -> None:
+def _look(public: Repository, tag: TagPlan) -> bool:
+    """Say whether a tag is to be written; RemoteChangedError when it shows neither what it did nor what it will."""
     found = public.head(tag.tag)
     present = found.digest if found is not None else None
-    if present == tag.digest:
+    if present not in {tag.old, tag.digest}:
+        raise _moved(str(public.name), tag.tag, present, tag.old)
+    return present != tag.digest
+
+
+def _moved(public: str, tag: str, present: str | None, old: str | None, so_far: str = "") -> RemoteChangedError:
+    return RemoteChangedError(
+        f"{public}:{tag} shows {present or 'nothing'} and no longer {old or 'nothing'}: somebody else moved it{so_far}",
+        hint=f"look at {next_steps.status()}, then run this again",
+    )
+
+
+def _write(public: Repository, tag: TagPlan, manifest: Manifest) -> None:
+    if not _look(public, tag):
         return
-    if present != tag.old:
-        raise RemoteChangedError(
-            f"{public.name}:{tag.tag} shows {present or 'nothing'} and no longer {tag.old or 'nothing'}: "
-            "somebody else moved it",
-            hint=f"look at {next_steps.status()}, then run this again",
-        )
     public.put_manifest(manifest, tag.tag)
     _verify(public, tag, "right after it was written")
 
@@ -134,8 +176,8 @@ def _verify(public: Repository, tag: TagPlan, when: str) -> None:
 
 
 @contextmanager
-def _accounted(lease: Lease, ledger: Ledger, intent: Entry, tags: Sequence[TagPlan], done: set[str]) -> Iterator[None]:
-    """Tell the ledger and the person how far it came when the block fails, and give the lease back."""
+def _accounted(ledger: Ledger, intent: Entry, tags: Sequence[TagPlan], done: set[str]) -> Iterator[None]:
+    """Tell the ledger and the person how far it came when the block fails."""
     try:
         yield
     except BaseException as error:
@@ -146,8 +188,6 @@ def _accounted(lease: Lease, ledger: Ledger, intent: Entry, tags: Sequence[TagPl
         # The error matters more than its account; the intent stays, and says what may have happened.
         with suppress(OmniError):
             ledger.add(told)
-        with suppress(OmniError):
-            lease.end()
         if isinstance(error, OmniError):
             error.message = f"{error.message} · {_so_far(tags, done)}"
             error.hint = error.hint or "run the same command again: it completes what is missing"
@@ -160,13 +200,10 @@ def _so_far(tags: Sequence[TagPlan], done: set[str]) -> str:
     return f"moved: {', '.join(moved) or 'none'}; not moved: {', '.join(left) or 'none'}"
 
 
-def _finish(lease: Lease, ledger: Ledger, result: Entry) -> None:
+def _finish(ledger: Ledger, result: Entry) -> None:
     try:
         ledger.add(result)
     except OmniError as error:
         error.message = f"every tag was moved, but the ledger has no result of it: {error.message}"
         error.hint = "run the same command again: it writes only that"
         raise
-    finally:
-        with suppress(OmniError):
-            lease.end()

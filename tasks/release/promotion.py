@@ -9,13 +9,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from tasks.registry.copying import CopyPlan, CopyReport, Limits, execute_copy
-from tasks.registry.interface import Repository
+from tasks.registry.copying import CopyReport, Limits, execute_copy
 from tasks.release.ledger import Deed, Entry, Event
-from tasks.release.moving import Run, changes, complete_record, move_tags, now
-from tasks.release.promotion_plan import Parties, PublishPlan
+from tasks.release.moving import Run, changes, complete_record, lease_for, move_tags, now
+from tasks.release.promotion_plan import Parties, PublishPlan, plan_again
 from tasks.support import console
-from tasks.support.errors import DataError
 from tasks.support.transfers import SILENT, Transfers
 
 
@@ -42,9 +40,10 @@ def execute_publish(
     *,
     limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> PublishReport:
-    """Publish as planned; writes nothing at all when every tag is in place.
+    """Copy as planned, then take the channel's lease, plan its tags again under it, and write them.
 
-    Raises the plan's refusal before anything else, and what copying and ``move_tags`` raise; the error says which
+    The report has the plan that was made last. Writes nothing at all when every tag is in place. Raises the plan's
+    refusal before anything else, and what copying, planning, the lease and ``move_tags`` raise; the error says which
     tags moved.
     """
     if plan.refusal is not None:
@@ -53,24 +52,18 @@ def execute_publish(
     copied = None
     if plan.copy is not None and plan.writes:
         copied = execute_copy(plan.copy, parties.staging, parties.public, transfers=transfers, limits=limits)
-        _check_complete(parties.public, plan.copy)
-        move_tags(parties.public, parties.store, _intent(plan, run, copied), plan.tags, plan.manifests)
-    elif plan.unfinished is not None:
-        complete_record(parties.store, plan.unfinished)
-    elif plan.unrecorded:
-        complete_record(parties.store, _intent(plan, run, None))
+    elif plan.unfinished is None and not plan.unrecorded:
+        return PublishReport(plan, run, None, time.monotonic() - start)
+    with lease_for(parties.store, _intent(plan, run, copied), plan.tags).held() as lease:
+        # What was planned may be hours old: other runs have moved the channel since, and their word counts.
+        plan = plan_again(parties, plan)
+        if plan.writes:
+            move_tags(parties.public, parties.store, _intent(plan, run, copied), plan.tags, plan.manifests, lease=lease)
+        elif plan.unfinished is not None:
+            complete_record(parties.store, plan.unfinished)
+        elif plan.unrecorded:
+            complete_record(parties.store, _intent(plan, run, None))
     return PublishReport(plan, run, copied, time.monotonic() - start)
-
-
-def _check_complete(public: Repository, copy: CopyPlan) -> None:
-    """Refuse to write a tag before every manifest that it leads to is there."""
-    for step in copy.steps:
-        digest = step.descriptor.digest
-        if public.head(digest) is None:
-            raise DataError(
-                f"{public.name} lacks {digest} after it was copied there: no tag was moved",
-                hint="run the same command again; when it fails again, the registry loses what it accepts",
-            )
 
 
 def _intent(plan: PublishPlan, run: Run, copied: CopyReport | None) -> Entry:

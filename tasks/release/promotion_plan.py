@@ -6,7 +6,7 @@ Only GET and HEAD are sent, so a dry run is this plan.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from packaging.version import Version
@@ -28,14 +28,19 @@ from tasks.release.channels import (
     version_tag,
 )
 from tasks.release.ledger import Deed, Entry, History, Ledger
-from tasks.release.moving import TagPlan
+from tasks.release.moving import TagPlan, refuse_others_moves
 from tasks.release.ordering import AskAncestry, Candidate, Verdict
 from tasks.release.staged import Staged, resolve, unlabelled
-from tasks.support.errors import DataError, MissingInputError, OmniError, UsageError
+from tasks.support.errors import DataError, MissingInputError, OmniError, RemoteChangedError, UsageError
 from tasks.support.source import Ancestry
 from tasks.support.store import ObjectStore
 
 PLATFORMS = tuple(ARCHITECTURES.values())
+
+
+def no_history(_older: str, _newer: str) -> Ancestry:
+    """Answer for a run without the library's history at hand."""
+    return Ancestry.UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ class PublishPlan:
     ``manifests`` has the bytes for every tag's digest. When everything is in place already there is nothing to copy
     and ``images`` may be empty. ``unfinished`` is a run that did all of this and was stopped before its result;
     ``unrecorded`` says that everything is in place and the ledger knows of no run that published it. ``refusal`` is
-    what a real run ends with before it writes anything.
+    what a real run ends with before it writes anything. ``mixed`` says what is wrong with floating tags that stay.
     """
 
     request: Request
@@ -90,6 +95,8 @@ class PublishPlan:
     unfinished: Entry | None = None
     unrecorded: bool = False
     refusal: OmniError | None = None
+    mixed: str | None = None
+    ask: AskAncestry = field(default=no_history, repr=False, compare=False)
 
     @property
     def writes(self) -> tuple[TagPlan, ...]:
@@ -121,11 +128,6 @@ class PublishPlan:
         return rows
 
 
-def no_history(_older: str, _newer: str) -> Ancestry:
-    """Answer for a run without the library's history at hand."""
-    return Ancestry.UNKNOWN
-
-
 def plan_publish(parties: Parties, request: Request, ask: AskAncestry = no_history) -> PublishPlan:
     """Plan a publish; nothing is written.
 
@@ -136,9 +138,47 @@ def plan_publish(parties: Parties, request: Request, ask: AskAncestry = no_histo
     history = History.read(Ledger(parties.store, request.channel), str(parties.public.name))
     done = _already(parties, request, history)
     if done is not None:
-        return done
+        return replace(done, ask=ask)
     images = resolve(parties.staging, request.commit, request.version)
     index = assemble([staged.source(parties.staging) for staged in images], PLATFORMS)
+    plan = _decide(parties, request, history, images, index, ask=ask)
+    if not plan.writes:
+        return plan
+    return replace(plan, copy=_copy(parties, images, index))
+
+
+def plan_again(parties: Parties, plan: PublishPlan) -> PublishPlan:
+    """Judge a plan's images again by what the ledger and the tags say now, under the channel's lease.
+
+    Raises what ``plan_publish`` raises; RemoteChangedError when somebody outside the ledger moved a tag since, or
+    what was in place no longer is.
+    """
+    if plan.copy is None:
+        again = plan_publish(parties, plan.request, plan.ask)
+        if again.writes:
+            tags = ", ".join(tag.tag for tag in again.writes)
+            raise RemoteChangedError(
+                f"{tags} in {plan.public} moved since this was planned: nothing was written", hint="run this again"
+            )
+        return again
+    history = History.read(Ledger(parties.store, plan.request.channel), plan.public)
+    again = _decide(parties, plan.request, history, plan.images, plan.manifests[plan.index], ask=plan.ask)
+    if again.refusal is not None:
+        raise again.refusal
+    refuse_others_moves(plan.public, history, plan.tags, again.tags)
+    return replace(again, copy=plan.copy if again.writes else None)
+
+
+def _decide(
+    parties: Parties,
+    request: Request,
+    history: History,
+    images: tuple[Staged, ...],
+    index: Manifest,
+    *,
+    ask: AskAncestry,
+) -> PublishPlan:
+    """Return the plan of what the tags come to show; what has to be copied for it is not looked at."""
     manifests = {manifest.digest: manifest for manifest in (index, *(staged.top for staged in images))}
     digests = {staged.architecture: staged.top.digest for staged in images}
     commit_time = request.commit_time or min(filter(None, (s.labels.created for s in images)), default=None)
@@ -155,7 +195,9 @@ def plan_publish(parties: Parties, request: Request, ask: AskAncestry = no_histo
     recorded = any(_same_publish(entry, request) for entry in history) if not needed else True
     unfinished = None if needed else _unfinished(history, tags)
     untested, refusal = _check_tested(parties.store, request)
+    mixed = None if verdict.moves else shown.mixed(parties.public, request.channel)
     warnings = (*untested, *unlabelled(images, request.version), *_strangers(history, floating))
+    warnings += (mixed,) if mixed is not None else ()
     return PublishPlan(
         request=request,
         staging=str(parties.staging.name),
@@ -163,7 +205,7 @@ def plan_publish(parties: Parties, request: Request, ask: AskAncestry = no_histo
         images=images,
         manifests=MappingProxyType(manifests),
         index=index.digest,
-        copy=_copy(parties, images, index) if needed else None,
+        copy=None,
         tags=tags,
         verdict=verdict,
         commit_time=commit_time,
@@ -171,6 +213,8 @@ def plan_publish(parties: Parties, request: Request, ask: AskAncestry = no_histo
         unfinished=unfinished,
         unrecorded=not recorded and unfinished is None,
         refusal=refusal if needed else None,
+        mixed=mixed,
+        ask=ask,
     )
 
 

@@ -79,6 +79,8 @@ def _results(report: PublishReport, waited: str) -> list[str]:
     notes = [] if plan.verdict.moves else [plan.verdict.reason]
     if not report.wrote:
         done = "already published: nothing to do"
+        if plan.mixed is not None:
+            done = f"already published, and the floating tags are not in order: {plan.mixed}"
         if plan.unfinished is not None:
             done = f"wrote the missing result of run {plan.unfinished.run}"
         if plan.unrecorded:

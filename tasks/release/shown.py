@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
+from tasks.registry.documents import Manifest
 from tasks.registry.interface import Repository
-from tasks.release.channels import Channel, version_of_tag
+from tasks.release import next_steps
+from tasks.release.channels import Channel, floating_group, version_of_tag
 from tasks.release.labels import image_manifests, labels_of, read_config
 from tasks.release.ledger import Entry, History
 from tasks.support.arguments import parse_moment
 from tasks.support.errors import DataError, MissingInputError, UsageError
+from tasks.wheels.layout import is_commit
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,33 @@ def describe(public: Repository, history: History, tag: str, digest: str) -> Sho
         labels = None  # what others have pushed may be of any form
     if labels is None:
         return Shown(tag, digest, cause=cause)
-    return Shown(tag, digest, labels.revision, labels.created, labels.public_version, cause)
+    commit = labels.revision if labels.revision is not None and is_commit(labels.revision) else None
+    return Shown(tag, digest, commit, labels.created, labels.public_version, cause)
+
+
+def mixed(public: Repository, channel: Channel) -> str | None:
+    """Say which of a channel's aliases show no image of its floating tag's index, and what mends that, or None.
+
+    A tag that is not there is none of them; neither is any when the floating tag shows no index.
+    """
+    group = floating_group(channel)
+    try:
+        index = public.manifest(group.tag)
+        if index is None or not index.is_index:
+            return None
+        tops = {alias: public.manifest(alias) for alias in group.aliases.values()}
+    except (DataError, MissingInputError):
+        return None
+    within = {index.digest, *(child.digest for child in index.children)}
+    strays = [alias for alias, top in tops.items() if top is not None and not _is_part(top, within)]
+    if not strays:
+        return None
+    line = next_steps.rollback(channel, index.digest)
+    return f"{', '.join(strays)}: no image of what {group.tag} shows ({line} mends that)"
+
+
+def _is_part(top: Manifest, within: set[str]) -> bool:
+    return top.digest in within or (bool(top.children) and all(child.digest in within for child in top.children))
 
 
 def moment_of(text: str | None) -> float | None:

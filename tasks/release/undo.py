@@ -18,7 +18,7 @@ from tasks.registry.references import check_tag, is_digest, is_tag
 from tasks.release import next_steps
 from tasks.release.channels import ARCHITECTURES, Channel, TagGroup, floating_group, platforms_of
 from tasks.release.ledger import Deed, Entry, Event, History, Ledger
-from tasks.release.moving import Run, TagPlan, changes, complete_record, move_tags, now
+from tasks.release.moving import Run, TagPlan, changes, complete_record, lease_for, move_tags, now, refuse_others_moves
 from tasks.release.shown import Shown, describe
 from tasks.support.errors import MissingInputError, RemoteChangedError, UsageError
 from tasks.support.store import ObjectStore
@@ -32,7 +32,7 @@ class RollbackPlan:
     """Where a channel's floating tags go back to.
 
     ``undone`` is the run that is taken back, where the ledger knows it; ``unfinished`` a rollback to the same place
-    that was stopped before it wrote its result.
+    that was stopped before it wrote its result. ``to`` and ``run`` are what it was asked with.
     """
 
     channel: Channel
@@ -42,6 +42,8 @@ class RollbackPlan:
     manifests: Mapping[str, Manifest] = field(repr=False)
     undone: Entry | None = None
     unfinished: Entry | None = None
+    to: str | None = None
+    run: str | None = None
 
     @property
     def writes(self) -> tuple[TagPlan, ...]:
@@ -73,11 +75,16 @@ def plan_rollback(
     undone = history.cause(group.tag, present[group.tag] or "")
     if to is not None:
         targets = _companions(public, history, group, _digest(public, history, group, to), to)
+        half = _half_done(public, history, group, present, None)
+        undone = half[0] if half is not None and half[1] == targets else undone
         undone = undone if _takes_back(undone, group, targets) else None
     elif newest is not None and _stopped(newest, run):
         _refuse_others_moves(public, history, present)
         targets = {change.tag: change.new for change in newest.tags}
         undone = next((entry for entry in history if entry.run == newest.undone), None)
+    elif (half := _half_done(public, history, group, present, run)) is not None:
+        _refuse_others_moves(public, history, present)
+        undone, targets = half
     else:
         undone = _run(public, store, channel, history, run) if run is not None else undone
         targets = _before(public, history, group, present, undone if run is not None else None)
@@ -91,15 +98,51 @@ def plan_rollback(
         manifests=MappingProxyType(manifests),
         undone=undone,
         unfinished=newest if _only_unrecorded(newest, tags) else None,
+        to=to,
+        run=run,
     )
 
 
 def execute_rollback(public: Repository, store: ObjectStore, plan: RollbackPlan, run: Run) -> None:
-    """Move the tags as planned; raises what ``move_tags`` raises, and writes nothing when all are in place."""
-    if plan.writes:
-        move_tags(public, store, _intent(plan, run), plan.tags, plan.manifests)
-    elif plan.unfinished is not None:
-        complete_record(store, plan.unfinished)
+    """Take the channel's lease, plan again under it, and move the tags; writes nothing when all are in place.
+
+    Raises RemoteChangedError when the channel would go elsewhere than planned by now, or somebody outside the ledger
+    moved a tag since; and what planning, the lease and ``move_tags`` raise.
+    """
+    if not plan.writes and plan.unfinished is None:
+        return
+    with lease_for(store, _intent(plan, run), plan.tags).held() as lease:
+        again = plan_rollback(public, store, plan.channel, to=plan.to, run=plan.run)
+        _refuse_another(plan, again)
+        refuse_others_moves(plan.public, History.read(Ledger(store, plan.channel), plan.public), plan.tags, again.tags)
+        if again.writes:
+            _require_whole(public, again)
+            move_tags(public, store, _intent(again, run), again.tags, again.manifests, lease=lease)
+        elif again.unfinished is not None:
+            complete_record(store, again.unfinished)
+
+
+def _refuse_another(plan: RollbackPlan, again: RollbackPlan) -> None:
+    """Refuse a second plan that goes elsewhere than the first one."""
+    wanted = {tag.tag: tag.digest for tag in plan.tags}
+    for tag in again.tags:
+        if tag.digest != wanted[tag.tag]:
+            raise RemoteChangedError(
+                f"{plan.public}:{tag.tag} would go back to {tag.digest} now, no longer to {wanted[tag.tag]}: another "
+                "run moved the channel; no tag was moved",
+                hint=f"look at {next_steps.status()}, then run this again",
+            )
+
+
+def _require_whole(public: Repository, plan: RollbackPlan) -> None:
+    """Refuse to go back to an index whose images were deleted; running it again would not bring them."""
+    for digest, manifest in plan.manifests.items():
+        for child in manifest.children:
+            if public.head(child.digest) is None:
+                raise MissingInputError(
+                    f"{plan.public}@{digest} is not whole: {child.digest} was deleted",
+                    hint="no tag was moved; choose another digest or tag with --to",
+                )
 
 
 def _intent(plan: RollbackPlan, run: Run) -> Entry:
@@ -157,6 +200,31 @@ def _known(history: History, group: TagGroup) -> dict[str, str]:
     for entry, change in history.changes(group.tag):
         found.setdefault(change.new, entry.version or f"commit {entry.commit}")
     return found
+
+
+def _half_done(
+    public: Repository, history: History, group: TagGroup, present: Mapping[str, str | None], run: str | None
+) -> tuple[Entry, dict[str, str]] | None:
+    """Return the newest run when it is a publish that was stopped among the group's tags, and what was before it.
+
+    None when ``run`` names another one.
+    """
+    newest = next(iter(history), None)
+    if (
+        newest is None
+        or newest.finished
+        or newest.deed is not Deed.PUBLISH
+        or run not in {None, newest.run, newest.build}
+    ):
+        return None
+    change = newest.change(group.tag)
+    if change is None or not change.moves or change.old is None or present[group.tag] != change.old:
+        return None  # it did not come so far that a tag moved, or so far that all did
+    parts = [part for tag in group.names if (part := newest.change(tag)) is not None]
+    if not any(present[part.tag] == part.new for part in parts):
+        return None
+    targets = _companions(public, history, group, change.old, None)
+    return (newest, targets) if targets != present else None
 
 
 def _takes_back(undone: Entry | None, group: TagGroup, targets: Mapping[str, str]) -> bool:

@@ -15,7 +15,7 @@ from tasks.release.ledger import Event
 from tasks.release.moving import Run
 from tasks.release.promotion import execute_publish
 from tasks.release.promotion_plan import Parties, Request
-from tasks.support.errors import OmniError, RemoteChangedError, ServiceRefusedError, TemporaryError
+from tasks.support.errors import DataError, OmniError, RemoteChangedError, ServiceRefusedError, TemporaryError
 from tests import factory_image as images
 from tests.factory_release import World, children_of, commit, is_whole, nightly, release, tags_of
 from tests.faults import Meddling, in_child, memory_folder
@@ -174,8 +174,28 @@ def test_a_tag_that_somebody_else_moved_since_the_plan_is_left_alone(world: Worl
     with pytest.raises(RemoteChangedError, match=f"{tag} shows {foreign} and no longer") as caught:
         execute_publish(world.parties, plan, Run("late"))
     assert caught.value.exit_code == 76
+    assert "no tag was moved" in caught.value.message
     assert world.tags()[tag] == foreign
-    assert f"moved: nightly-{commit(2)}" in caught.value.message
+    assert f"nightly-{commit(2)}" not in world.tags()
+    assert world.entries()[0].commit == commit(1)
+
+
+@pytest.mark.parametrize("tag", ["nightly", "nightly-x86_64", "nightly-aarch64"])
+def test_a_tag_that_somebody_else_moves_while_a_run_moves_tags_is_left_alone(world: World, tag: str) -> None:
+    world.staged(1)
+    world.staged(2)
+    world.nightly(1)
+    found: list[str] = []
+
+    def meddle(_method: str, what: str) -> None:
+        if what == f"nightly-{commit(2)}":
+            found.append(images.store(images.image(commit=None), world.public, tag))
+
+    public = Hooked(world.public, after=meddle)
+    with pytest.raises(RemoteChangedError, match=f"{tag} shows sha256:.* and no longer") as caught:
+        World(world.staging, public, world.store).nightly(2)
+    assert f"moved: nightly-{commit(2)}; not moved: nightly-x86_64, nightly-aarch64, nightly" in caught.value.message
+    assert world.tags()[tag] == found[0]
     result = world.entries()[0]
     assert result.failure is not None
     assert {change.tag for change in result.tags if change.done} >= {f"nightly-{commit(2)}"}
@@ -186,7 +206,7 @@ def test_a_version_that_appeared_since_the_plan_is_left_alone(world: World) -> N
     world.staged(1)
     plan = world.plan(release(1, "1.0"))
     foreign = images.store(images.image(commit=None), world.public, "v1.0")
-    with pytest.raises(RemoteChangedError, match=r"v1\.0 shows"):
+    with pytest.raises(DataError, match=r"v1\.0 is there already and shows"):
         execute_publish(world.parties, plan, Run("late"))
     assert world.tags()["v1.0"] == foreign
     assert not any(tag.startswith("latest") for tag in world.tags())
