@@ -302,11 +302,11 @@ def test_a_clean_up_by_command_goes_through_the_account_api_and_leaves_what_is_n
         words = ("release.cleanup", "--keep", "2", "--reclaim", "--json")
         planned = json.loads(cli(*words, "--dry-run").stdout)
         assert not hub.of("DELETE")
-        cli(*words, "--max", "2", expect=65)
+        cli(*words, "--max", "1", expect=65)
         cli(*words, expect=77, DOCKERHUB_USERNAME="nobody")
         assert {tag: digest(world, tag) for tag in world.public.tags()} == before
         done = json.loads(cli(*words).stdout)
-    gone = {f"nightly-{commit(number)}" for number in (1, 2, 3)}
+    gone = {f"nightly-{commit(number)}" for number in (1, 3)}  # latest shows the second one's
     assert set(done["deleted"]) == gone
     assert {row["what"].rpartition(":")[2] for row in planned["actions"] if row["action"] == "delete tag"} == gone
     assert {tag: digest(world, tag) for tag in world.public.tags()} == {

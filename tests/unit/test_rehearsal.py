@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,17 @@ def contents(folder: Path) -> dict[str, str]:
     """Return every file below a folder with its digest, whatever git may have put there included."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_the_last_lines_are_commands_that_look_at_what_was_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "it's a folder"
+    rehearsal.show(rehearsal.Report((), folder), json=False)
+    said = dict(line.split(": ", 1) for line in capsys.readouterr().err.splitlines() if ": " in line)
+    assert shlex.split(said["serve"])[-3:] == ["wheels.serve", "--store", str(folder / "store")]
+    public, store = str(folder / "registry" / "public"), str(folder / "store")
+    assert shlex.split(said["tags"])[-5:] == ["release.status", "--public", public, "--store", store]
 
 
 # --- Git around us ---------------------------------------------------------------------------------------------------
