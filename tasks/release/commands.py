@@ -19,7 +19,7 @@ _MOVING = {"public": _PUBLIC, "store": _STORE, "profile": _PROFILE, "dry_run": _
 
 
 @task(
-    example="release.rehearse nightly",
+    example="release.rehearse nightly --source ../vllm-omni",
     help={
         "channel": "nightly",
         "source": "checkout of the library to build; default: a small sample project",
