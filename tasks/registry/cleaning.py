@@ -85,12 +85,14 @@ def execute_cleanup(
     pause: float = PAUSE,
     sleep: Callable[[float], None] = time.sleep,
     tell: Callable[[str], None] = lambda _line: None,
+    check: Callable[[], None] = lambda: None,
 ) -> CleanupReport:
     """Delete the plan's tags, and then its manifests in ``repository``; the first failure ends it.
 
     A tag that points elsewhere or was pushed again since the plan stays, and is reported. ``pause`` seconds lie
-    between two deletions. Raises DataError, and does nothing, when the plan is above its cap; every later failure
-    is in the report (see ``report_error``). When it is killed, a new plan goes on with the tags that are left.
+    between two deletions. ``check`` is called before each, and ends it by raising. Raises DataError, and does
+    nothing, when the plan is above its cap; every later failure is in the report (see ``report_error``). When it is
+    killed, a new plan goes on with the tags that are left.
     """
     check_cap(plan)
     deleted: list[str] = []
@@ -103,6 +105,7 @@ def execute_cleanup(
         try:
             if deleted:
                 sleep(pause)
+            check()
             present = keeper.find_tag(choice.tag)
             why = present and _why_kept(present, choice)
             if why:
@@ -118,7 +121,7 @@ def execute_cleanup(
         reached += 1
     manifests = Reclaimed()
     if failure is None and repository is not None and plan.reclaims:
-        manifests = _reclaim(keeper, repository, plan, tell)
+        manifests = _reclaim(keeper, repository, plan, tell, check)
     return CleanupReport(
         plan.repository,
         tuple(deleted),
@@ -150,9 +153,15 @@ def _why_kept(present: StoredTag, choice: Choice) -> str | None:
     return None
 
 
-def _reclaim(keeper: TagKeeper, repository: Repository, plan: CleanupPlan, tell: Callable[[str], None]) -> Reclaimed:
+def _reclaim(
+    keeper: TagKeeper,
+    repository: Repository,
+    plan: CleanupPlan,
+    tell: Callable[[str], None],
+    check: Callable[[], None],
+) -> Reclaimed:
     try:
         tags = keeper.list_tags()
     except OmniError as error:
         return Reclaimed(failure=error)
-    return reclaim(repository, plan, tags, tell)
+    return reclaim(repository, plan, tags, tell, check)

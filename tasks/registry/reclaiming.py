@@ -55,11 +55,12 @@ def reclaim(
     plan: CleanupPlan,
     tags: Sequence[StoredTag],
     tell: Callable[[str], None],
+    check: Callable[[], None] = lambda: None,
 ) -> Reclaimed:
     """Delete the plan's manifests, unless one of ``tags`` (all that there are now) needs them.
 
     A refusal (403: another manifest refers to it) and a deletion that the registry only queues (500) are noted and
-    go on; any other failure ends it, and is returned with what was done.
+    go on; any other failure, and what ``check`` raises before a deletion, ends it, and is returned with what was done.
     """
     result = Reclaimed()
     try:
@@ -72,7 +73,7 @@ def reclaim(
         for item in plan.reclaims:
             for digest in (item.digest, *item.children):
                 holders = [other for other in going if digest in contents.get(other, ())]
-                why = _why_kept(digest, needed, holders, result) or _delete(repository, digest)
+                why = _why_kept(digest, needed, holders, result) or _delete(repository, digest, check)
                 if why is None:
                     result.deleted.append(digest)
                     tell(f"deleted manifest {digest}")
@@ -90,8 +91,9 @@ def _why_kept(digest: str, needed: Mapping[str, str], holders: Iterable[str], re
     return f"{stays} stays and holds it" if stays else None
 
 
-def _delete(repository: Repository, digest: str) -> str | None:
+def _delete(repository: Repository, digest: str, check: Callable[[], None]) -> str | None:
     """Delete a manifest; return why it stays, None when it is gone."""
+    check()
     try:
         repository.delete_manifest(digest)
     except CredentialsError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -12,21 +13,29 @@ from tasks.registry.interface import Repository
 from tasks.registry.retention import CleanupPlan, RetentionRule, check_cap
 from tasks.registry.tag_keepers import LayoutKeeper, TagKeeper, open_keeper
 from tasks.release.channels import Channel, floating_group
+from tasks.release.lease import Lease
+from tasks.release.moving import Run
 from tasks.release.promotion_plan import Parties
 from tasks.release.status import protected_digests, push_times, unknown_to_ledger
 from tasks.support import console
 from tasks.support.arguments import parse_age, parse_count
-from tasks.support.errors import MissingInputError, OmniError
+from tasks.support.errors import MissingInputError, OmniError, TemporaryError
 from tasks.support.settings import Settings
 
 
 @dataclass(frozen=True)
 class Cleanup:
-    """A clean-up's plan, and where it deletes; ``repository`` is None when no manifest is reclaimed."""
+    """A clean-up's plan, and where it deletes; ``repository`` is None when no manifest is reclaimed.
+
+    ``protected`` are the digests that a rollback may need, when it was planned.
+    """
 
     keeper: TagKeeper
     repository: Repository | None
     plan: CleanupPlan
+    parties: Parties
+    run: Run
+    protected: frozenset[str]
 
     @property
     def refusal(self) -> OmniError | None:
@@ -66,7 +75,7 @@ def plan_cleanup(
     protected = protected_digests(parties.public, parties.store)
     moving = frozenset(tag for channel in Channel for tag in floating_group(channel).names)
     plan = survey_and_plan(keeper, rule, protected, datetime.now(UTC), repository=repository, moving=moving)
-    return Cleanup(keeper, repository, plan)
+    return Cleanup(keeper, repository, plan, parties, Run.start(settings), protected)
 
 
 def _require_known(parties: Parties) -> None:
@@ -80,8 +89,37 @@ def _require_known(parties: Parties) -> None:
 
 
 def run_cleanup(cleanup: Cleanup, tell: Callable[[str], None] = console.say) -> tuple[CleanupReport, OmniError | None]:
-    """Delete as planned; the error is what it ended with, and says how far it came."""
+    """Delete as planned while no other run moves a channel; the error is what it ended with, and says how far it came.
+
+    Raises TemporaryError, before anything is deleted, when another run holds a channel or moved one since the plan.
+    """
+    if not cleanup.plan.deletions and not cleanup.plan.reclaims:
+        return _execute(cleanup, tell, lambda: None)
+    check_cap(cleanup.plan)
+    with ExitStack() as stack:
+        about = f"clean-up of {cleanup.parties.public.name}"
+        leases = [Lease(cleanup.parties.store, channel, cleanup.run.id, cleanup.run.id, about) for channel in Channel]
+        for lease in leases:
+            stack.enter_context(lease.held())
+        if protected_digests(cleanup.parties.public, cleanup.parties.store) != cleanup.protected:
+            raise TemporaryError(
+                f"another run moved a tag of {cleanup.parties.public.name} since this was planned: nothing was deleted",
+                hint="run this again",
+            )
+
+        def renew() -> None:
+            for lease in leases:
+                lease.renew()
+
+        return _execute(cleanup, tell, renew)
+
+
+def _execute(
+    cleanup: Cleanup, tell: Callable[[str], None], check: Callable[[], None]
+) -> tuple[CleanupReport, OmniError | None]:
     local = isinstance(cleanup.keeper, LayoutKeeper)  # only an account API has a rate that it allows
     pause = 0.0 if local else PAUSE
-    report = execute_cleanup(cleanup.keeper, cleanup.plan, repository=cleanup.repository, pause=pause, tell=tell)
+    report = execute_cleanup(
+        cleanup.keeper, cleanup.plan, repository=cleanup.repository, pause=pause, tell=tell, check=check
+    )
     return report, report_error(report)

@@ -263,7 +263,13 @@ def cleanup(
     chosen = settings.load(profile=profile, store=store, public=public)
     rule = cleaning.read_rule(keep, younger_than, max)
     parties = begin.open_parties(chosen)
-    announce(chosen.profile, Deed.CLEAN, [str(parties.public.name)], begin.places(parties), dry_run=dry_run)
+    announce(
+        chosen.profile,
+        Deed.CLEAN,
+        [str(parties.public.name), parties.store.url],
+        begin.places(parties),
+        dry_run=dry_run,
+    )
     begin.require_ledger(chosen, parties.public.name, dry_run=dry_run)
     begin.require_folder(parties.public.name)
     planned = cleaning.plan_cleanup(chosen, parties, rule, reclaim=reclaim, without_ledger=without_ledger)

@@ -15,6 +15,8 @@ _PREFIX = "org.opencontainers.image."
 REVISION = f"{_PREFIX}revision"
 VERSION = f"{_PREFIX}version"
 CREATED = f"{_PREFIX}created"
+_LONGEST = 128
+_SHOWN = 40
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,20 @@ def read_config(repository: Repository, image: Manifest) -> bytes:
 def labels_of(config: bytes, where: str) -> Labels:
     """Return what a configuration says; DataError naming ``where`` when it is malformed."""
     facts = read_facts(config, where)
-    values = [facts.labels.get(name) or None for name in (REVISION, VERSION, CREATED)]
-    return Labels(facts.platform, *values)
+    revision, version, created = (facts.labels.get(name) or None for name in (REVISION, VERSION, CREATED))
+    return Labels(facts.platform, _shortened(revision), _shortened(version), created if _is_plain(created) else None)
+
+
+def _is_plain(text: str | None) -> bool:
+    """Say whether a label is what such a label can be: anybody who pushes an image writes it."""
+    return text is not None and len(text) <= _LONGEST and text.isprintable()
+
+
+def _shortened(text: str | None) -> str | None:
+    """Return a label as it is, or where it is none of ours its beginning, escaped: it is compared and shown only."""
+    if text is None or _is_plain(text):
+        return text
+    return f"{text[:_SHOWN]!a}..."
 
 
 def image_manifests(repository: Repository, top: Manifest, name: str) -> list[Manifest]:

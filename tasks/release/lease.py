@@ -161,5 +161,5 @@ class Lease:
 
     def _taken(self, other: Holder) -> str:
         what = f": {other.about}" if other.about else f" to {other.subject}"
-        verb = "is moving" if other.holds(datetime.now(UTC)) else "has moved"
+        verb = "holds" if other.holds(datetime.now(UTC)) else "held"
         return f"run {other.run} {verb} {self._channel.value}{what} (until {other.until:%Y-%m-%d %H:%M:%S} UTC)"

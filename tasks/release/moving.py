@@ -17,9 +17,8 @@ from tasks.registry.interface import Repository
 from tasks.release import next_steps
 from tasks.release.lease import Lease
 from tasks.release.ledger import Entry, Event, History, Ledger, TagChange, written
-from tasks.support import console
+from tasks.release.recorded import recorded
 from tasks.support.errors import OmniError, RemoteChangedError, ServiceRefusedError, TemporaryError
-from tasks.support.redaction import redact
 from tasks.support.settings import Settings
 from tasks.support.store import ObjectStore
 
@@ -51,9 +50,8 @@ class Run:
     @classmethod
     def start(cls, settings: Settings) -> Run:
         """Name a new run."""
-        build, url = settings.variable("BUILDKITE_BUILD_NUMBER"), settings.variable("BUILDKITE_BUILD_URL")
-        number = console.plain(build) if build else None
-        return cls(f"{number or 'local'}-{uuid.uuid4().hex[:8]}", number, console.plain(redact(url)) if url else None)
+        build, url = (recorded(settings.variable(f"BUILDKITE_BUILD_{name}")) for name in ("NUMBER", "URL"))
+        return cls(f"{build or 'local'}-{uuid.uuid4().hex[:8]}", build, url)
 
 
 def now() -> str:
@@ -183,7 +181,7 @@ def _accounted(ledger: Ledger, intent: Entry, tags: Sequence[TagPlan], done: set
     except BaseException as error:
         reason = error.message if isinstance(error, OmniError) else type(error).__name__
         told = replace(
-            intent, event=Event.RESULT, time=now(), tags=changes(tags, frozenset(done)), failure=console.mask(reason)
+            intent, event=Event.RESULT, time=now(), tags=changes(tags, frozenset(done)), failure=recorded(reason)
         )
         # The error matters more than its account; the intent stays, and says what may have happened.
         with suppress(OmniError):

@@ -13,7 +13,7 @@ from tasks.registry.copying import CopyReport, Limits, execute_copy
 from tasks.release.ledger import Deed, Entry, Event
 from tasks.release.moving import Run, changes, complete_record, lease_for, move_tags, now
 from tasks.release.promotion_plan import Parties, PublishPlan, plan_again
-from tasks.support import console
+from tasks.release.recorded import recorded
 from tasks.support.transfers import SILENT, Transfers
 
 
@@ -78,11 +78,11 @@ def _intent(plan: PublishPlan, run: Run, copied: CopyReport | None) -> Entry:
         commit=request.commit,
         tags=changes(plan.tags),
         version=str(request.version) if request.version is not None else None,
-        commit_time=plan.commit_time,
+        commit_time=recorded(plan.commit_time),
         sources=plan.sources,
         copied=copied.copied.size if copied is not None else 0,
         mounted=copied.mounted.size if copied is not None else 0,
-        untested=console.mask(request.untested) if request.untested is not None else None,
+        untested=recorded(request.untested),
         moved_latest=request.move_latest,
         build=run.build,
         build_url=run.build_url,

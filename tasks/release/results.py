@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
+from tasks.release.recorded import recorded
 from tasks.support import buildkite
 from tasks.support.errors import ConfigurationError, DataError, MissingInputError, UsageError, unknown_choice
 from tasks.support.settings import Settings, on_buildkite
@@ -141,8 +142,8 @@ def make_record(settings: Settings, commit: str, cell: str, outcomes: Mapping[st
         cell=cell,
         time=f"{datetime.now(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z",
         steps=MappingProxyType(dict(outcomes)),
-        build=settings.variable("BUILDKITE_BUILD_NUMBER"),
-        build_url=settings.variable("BUILDKITE_BUILD_URL"),
+        build=recorded(settings.variable("BUILDKITE_BUILD_NUMBER")),
+        build_url=recorded(settings.variable("BUILDKITE_BUILD_URL")),
     )
 
 

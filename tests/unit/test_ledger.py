@@ -263,13 +263,13 @@ def test_a_channel_has_one_holder(store: ObjectStore) -> None:
     first, second = Lease(store, Channel.NIGHTLY, "a", D[1]), Lease(store, Channel.NIGHTLY, "b", D[2])
     first.hold()
     first.renew()
-    with pytest.raises(TemporaryError, match=f"run a is moving nightly to {D[1]}") as caught:
+    with pytest.raises(TemporaryError, match=f"run a holds nightly to {D[1]}") as caught:
         second.hold()
     assert caught.value.exit_code == 75
     Lease(store, Channel.RELEASE, "b", D[2]).hold()
     first.end()
     second.hold()
-    with pytest.raises(RemoteChangedError, match="run b is moving"):
+    with pytest.raises(RemoteChangedError, match="run b holds"):
         first.renew()
     first.end()
     second.renew()
@@ -279,7 +279,7 @@ def test_a_lease_says_what_its_holder_does_and_for_which_commit(store: ObjectSto
     Lease(store, Channel.NIGHTLY, "a", D[1], f"publish of commit {'1' * 40}").hold()
     with pytest.raises(TemporaryError) as caught:
         Lease(store, Channel.NIGHTLY, "b", D[2]).hold()
-    assert caught.value.message.startswith(f"run a is moving nightly: publish of commit {'1' * 40} (until ")
+    assert caught.value.message.startswith(f"run a holds nightly: publish of commit {'1' * 40} (until ")
     assert D[1] not in caught.value.message
 
 
@@ -292,7 +292,7 @@ def test_a_lease_of_an_older_version_of_this_tool_is_read(store: ObjectStore) ->
     document = json.loads(blob.data)
     del document["about"]
     store.put(stored.key, json.dumps(document).encode(), HEADERS, expected=None)
-    with pytest.raises(TemporaryError, match=f"run a is moving nightly to {D[1]}"):
+    with pytest.raises(TemporaryError, match=f"run a holds nightly to {D[1]}"):
         Lease(store, Channel.NIGHTLY, "b", D[2]).hold()
 
 

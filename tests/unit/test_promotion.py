@@ -155,7 +155,7 @@ def test_two_nightlies_at_once_never_mix_their_commits(world: World, at: int) ->
     assert {tags["nightly-x86_64"], tags["nightly-aarch64"]} == own[newest]
     for failure in other:
         assert isinstance(failure, TemporaryError)
-        assert "run one is moving nightly" in failure.message
+        assert "run one holds nightly" in failure.message
     # Whoever was stopped is completed by a second run, and the newer commit wins.
     for number in (1, 2):
         world.nightly(number)
