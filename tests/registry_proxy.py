@@ -18,6 +18,12 @@ from urllib.parse import parse_qs, urlsplit
 from tests.registry_servers import Registry
 
 _PIECE = 2**16
+NO_ADDRESSES = (
+    "http://[::1", "http://127.0.0.1:99999/x", "http://127.0.0.1:abc/x", "http://127.0.0.1:0/x",
+    "http://[zz]/x", "http://a b/x", "ftp://127.0.0.1/x", "file:///etc/passwd", "http://127.0.0.1:-1/x", "https://\xe9..x/",
+    f"https://{'a' * 64}.example/x",
+)  # fmt: skip
+"""What a registry may say that its answer leads to, and no request can be sent to."""
 
 
 @dataclass

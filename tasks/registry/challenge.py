@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 
 from tasks.registry.credentials import Credential, login_hint
 from tasks.registry.refusals import Refused
-from tasks.registry.wire import Ask, Wire, is_loopback
+from tasks.registry.wire import CHECK, Ask, Wire, is_loopback, led_to
 from tasks.support.errors import CredentialsError, ServiceRefusedError
 
 if TYPE_CHECKING:
@@ -168,8 +168,8 @@ class Authorizer:
 
     def _fetch(self, challenge: Challenge, scope: Scope, credential: Credential | None) -> _Token:
         realm = challenge.parameters.get("realm", "")
-        self._check_realm(realm)
         doing = f"cannot get a token for {self._registry}"
+        self._check_realm(realm, doing)
         service = challenge.parameters.get("service")
         who = [("service", service)] if service else []
         if credential is not None and credential.identity_token:
@@ -193,14 +193,13 @@ class Authorizer:
             raise self.refused(response).error(f"{doing}{from_where}", login=login_hint(self._registry))
         return _read_token(response, started, doing)
 
-    def _check_realm(self, realm: str) -> None:
-        """Refuse to send a credential in the clear, but for a registry on this machine."""
-        parts = urlsplit(realm)
+    def _check_realm(self, realm: str, doing: str) -> None:
+        """Refuse what is no address, and to send a credential in the clear but for a registry on this machine."""
+        parts = urlsplit(led_to("", realm, doing))
         local = parts.scheme == "http" and is_loopback(parts.hostname) and self._origin.startswith("http://")
-        if (parts.scheme != "https" and not local) or not parts.hostname or "@" in parts.netloc:
+        if (parts.scheme != "https" and not local) or "@" in parts.netloc:
             raise ServiceRefusedError(
-                f"{self._registry} wants its tokens fetched from an address that is not https",
-                hint="check the registry's address",
+                f"{self._registry} wants its tokens fetched from an address that is not https", hint=CHECK
             )
 
 
@@ -208,7 +207,7 @@ def _read_token(response: requests.Response, started: float, doing: str) -> _Tok
     document = _read_object(response)
     token = document.get("token") or document.get("access_token")
     if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
-        raise ServiceRefusedError(f"{doing}: the answer holds none", hint="check the registry's address")
+        raise ServiceRefusedError(f"{doing}: the answer holds none", hint=CHECK)
     given = document.get("expires_in")
     life = float(given) if isinstance(given, (int, float)) and given > 0 else _SHORTEST_LIFE
     return _Token(f"Bearer {token}", started + life - min(_MARGIN, life / 4))

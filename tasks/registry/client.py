@@ -6,14 +6,14 @@ import contextlib
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import TYPE_CHECKING
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from tasks.registry.challenge import Authorizer, Scope
 from tasks.registry.credentials import find_credential, login_hint
 from tasks.registry.gate import Waited, gate_of
 from tasks.registry.references import DOCKER_HUB
 from tasks.registry.refusals import LATER, Refused
-from tasks.registry.wire import Ask, Patience, Wire, is_loopback, origin_of
+from tasks.registry.wire import Ask, Patience, Wire, is_loopback, led_to, origin_of
 from tasks.support.errors import OmniError, ServiceRefusedError, TemporaryError
 from tasks.support.http_door import body_of
 from tasks.support.settings import Settings
@@ -111,7 +111,7 @@ class RegistryClient:
 
         A registry behind a proxy may think that it is reached over http; it is asked as before.
         """
-        url = urljoin(asked, target)
+        url = led_to(asked, target, doing)
         scheme, host, port = origin_of(url)
         own_scheme, own_host, own_port = origin_of(self.origin)
         if scheme == "http" and own_scheme == "https" and host == own_host and port in {80, 443, own_port}:

@@ -16,9 +16,10 @@ from tasks.registry.documents import INDEXES, LARGEST, MANIFESTS, Descriptor, Ma
 from tasks.registry.downloads import read_blob
 from tasks.registry.gate import Waited
 from tasks.registry.interface import Progress, Repository
+from tasks.registry.link_header import next_link
 from tasks.registry.references import RepositoryName, check_digest, check_reference, check_tag, is_digest
 from tasks.registry.uploads import Source, Upload, cancel
-from tasks.registry.wire import Ask
+from tasks.registry.wire import CHECK, Ask
 from tasks.support.errors import CredentialsError, DataError, ServiceRefusedError
 
 if TYPE_CHECKING:
@@ -195,14 +196,15 @@ class DistributionRepository:
 
         A full page without a link may be one whose link was lost: only an empty or known next page proves the end.
         """
-        from requests.utils import parse_header_links
-
-        for link in parse_header_links(response.headers.get("Link", "")):
-            if link.get("rel", "").lower() == "next":
-                url = self.client.next_url(response.url, link["url"], doing)
-                if not url.startswith(f"{self._url}/tags/list"):
-                    raise ServiceRefusedError(f"{doing}: the next page is said to be elsewhere")
-                return url
+        try:
+            following = next_link(response.headers.get("Link", ""))
+        except ValueError as error:  # taken for none, it would make this page the last one
+            raise ServiceRefusedError(f"{doing}: the link to the next page cannot be read", hint=CHECK) from error
+        if following is not None:
+            url = self.client.next_url(response.url, following, doing)
+            if not url.startswith(f"{self._url}/tags/list"):
+                raise ServiceRefusedError(f"{doing}: the next page is said to be elsewhere")
+            return url
         if len(page) == _PAGE and not found.issuperset(page):
             return f"{self._url}/tags/list?n={_PAGE}&last={page[-1]}"
         return ""

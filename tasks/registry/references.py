@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from tasks.support.errors import UsageError
-from tasks.support.redaction import MASK, redact
+from tasks.support.redaction import hide_login, redact
 
 DOCKER_HUB = "docker.io"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -136,12 +136,5 @@ def _has_login(text: str) -> bool:
 
 def _shown(text: str) -> str:
     """Return a word for a message: on one line, not too long, and without the login that may be in it."""
-    scheme = re.match(r"(?:[A-Za-z][A-Za-z0-9+.-]*:/+)?", text)
-    start = scheme[0] if scheme else ""
-    if _has_login(text):
-        # With a question mark there is no telling where the login ends.
-        text = f"{start}{MASK}" if "?" in text else f"{start}{MASK}@{text.rpartition('@')[2]}"
-    elif "?" in text:
-        text = f"{text.partition('?')[0]}?{MASK}"
-    text = redact(text)
+    text = hide_login(text) if _has_login(text) or "@" not in text else redact(text)
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)")

@@ -15,12 +15,15 @@ from urllib.parse import urljoin, urlsplit
 
 from tasks.registry.gate import asked_pause, gate_of
 from tasks.registry.refusals import Refused, is_passing
-from tasks.support.errors import OmniError, ServiceRefusedError, TemporaryError
+from tasks.support.errors import ConfigurationError, OmniError, ServiceRefusedError, TemporaryError, UsageError
 from tasks.support.http_door import open_session
+from tasks.support.redaction import redact
 
 if TYPE_CHECKING:
     import requests
 
+CHECK = "check the registry's address"
+_SHOWN = 100
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS = 5
 _CONNECTIONS = 64
@@ -38,6 +41,23 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
     """Return a URL's scheme, host and port, the default one filled in (RFC 6454)."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme)
+
+
+def led_to(asked: str, target: str, doing: str) -> str:
+    """Return where an answer's Location or link leads; ServiceRefusedError when that is no address of http.
+
+    What is shown of it is without its query, which may be signed.
+    """
+    from tasks.support.http_session import is_address
+
+    try:
+        url = urljoin(asked, target)
+    except ValueError:
+        url = ""
+    if not is_address(url):
+        shown = redact(target.partition("?")[0])[:_SHOWN]
+        raise ServiceRefusedError(f"{doing}: the registry leads to {shown!r}, which is no address", hint=CHECK)
+    return url
 
 
 @runtime_checkable
@@ -147,12 +167,12 @@ class Wire:
             if not ask.follow or response.status_code not in _REDIRECTS or not target:
                 return response
             response.close()
-            there = urljoin(url, target)
+            there = led_to(url, target, ask.doing)
             scheme, host, _port = origin_of(there)
             if scheme != "https" and not (scheme == "http" and url.startswith("http://")):
                 raise ServiceRefusedError(f"{ask.doing}: redirected to {host}, which is not https")
             url = there
-        raise ServiceRefusedError(f"{ask.doing}: too many redirects", hint="check the registry's address")
+        raise ServiceRefusedError(f"{ask.doing}: too many redirects", hint=CHECK)
 
     def _send(self, ask: Ask, url: str, authorization: str | None) -> requests.Response:
         from tasks.support.http_session import failure_of, foreseen_errors
@@ -177,8 +197,8 @@ class Wire:
         except OmniError as error:
             if isinstance(ask.body, Body) and ask.body.failure is not None:
                 raise  # it is not the network's
-            if not isinstance(error.__cause__, foreseen_errors()):
-                raise
+            if isinstance(error, ConfigurationError) or not isinstance(error.__cause__, foreseen_errors()):
+                raise  # it is the machine's
             # Named anew without the query: those of uploads and storage are long, and signed.
             named = failure_of(error.__cause__, ask.method, url.partition("?")[0])
             raise _NoAnswerError(named, error.__cause__) from error
@@ -203,4 +223,6 @@ class _NoAnswerError(Exception):
     def error(self, doing: str, tries: int) -> OmniError:
         """Say what was being done, and how often it was tried."""
         often = f" ({tries} tries)" if tries > 1 else ""
-        return type(self._named)(f"{doing}: {self._named.message}{often}", hint=self._named.hint)
+        # An address that only the connection finds wrong came from the registry: ours are checked before.
+        make = ServiceRefusedError if isinstance(self._named, UsageError) else type(self._named)
+        return make(f"{doing}: {self._named.message}{often}", hint=self._named.hint)

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import random
+import ssl
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 import requests
 from requests import exceptions as asked
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase, HTTPBasicAuth
-from requests.utils import get_auth_from_url
+from requests.utils import get_auth_from_url, select_proxy
 from urllib3 import exceptions as carried
 from urllib3.util.retry import Retry
 
-from tasks.support.errors import OmniError, ServiceRefusedError, TemporaryError, UsageError
+from tasks.support.errors import (
+    ConfigurationError,
+    CredentialsError,
+    OmniError,
+    ServiceRefusedError,
+    TemporaryError,
+    UsageError,
+)
 from tasks.support.http_door import RETRIED_STATUSES, Manners, refusal, user_agent
-from tasks.support.redaction import redact
+from tasks.support.redaction import hide_login, redact
 
 _EXCERPT = 200
+_LONGEST_LABEL = 63
+_MACHINE = "correct HTTPS_PROXY, NO_PROXY or REQUESTS_CA_BUNDLE"
 _LATER = "run the same command again later"
 
 # The first row that fits an exception names it: subclasses come before their bases.
@@ -28,6 +41,12 @@ _FAILURES: tuple[tuple[tuple[type[Exception], ...], type[OmniError], str, str], 
         UsageError,
         "not an http address",
         "it starts with https:// or http://",
+    ),
+    (
+        (asked.InvalidHeader,),  # what it says quotes the header
+        CredentialsError,
+        "a credential has characters that no header can hold",
+        "check it for line breaks and letters beyond ASCII",
     ),
     (
         (carried.NameResolutionError,),
@@ -115,14 +134,35 @@ class DoorSession(requests.Session):
             kwargs["timeout"] = (self._manners.connect, self._manners.read)
         if self._manners.retries and not _rewindable(request.body):
             raise TypeError("a request's body must be bytes or a seekable file: a retry sends it again")
+        what = _what(request.method, request.url)
+        _refuse_headers(request.headers, what)
         try:
             response = super().send(request, **kwargs)
-        except foreseen_errors() as error:
+        except (OSError, carried.HTTPError) as error:
+            fault = _bundle_fault(error, kwargs.get("verify")) or _proxy_fault(error, request.url, kwargs)
+            if fault is not None:
+                raise ConfigurationError(f"{what}: {fault}", hint=_MACHINE) from error
+            if not isinstance(error, foreseen_errors()):
+                raise
             raise failure_of(error, request.method, request.url) from error
         if response.status_code < HTTPStatus.BAD_REQUEST or response.status_code in self._manners.allow:
             return response
         with response:
-            raise refusal(response.status_code, _what(request.method, request.url), _said(response))
+            raise refusal(response.status_code, what, _said(response))
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        """Return where a redirect leads; ServiceRefusedError when that is no address."""
+        target = super().get_redirect_target(resp)
+        if target is not None and not is_address(_joined(resp.url, target)):
+            shown = redact(target.partition("?")[0])[:_EXCERPT]
+            raise ServiceRefusedError(f"{_what(resp.request.method, resp.url)}: redirected to {shown!r}, no address")
+        return target
+
+    def resolve_redirects(
+        self, resp: requests.Response, req: requests.PreparedRequest, *args: Any, **kwargs: Any
+    ) -> Iterator[requests.Response]:
+        """Follow redirects; for a caller who does so himself, the library's own preparation for it is left out."""
+        return iter(()) if kwargs.get("yield_requests") else super().resolve_redirects(resp, req, *args, **kwargs)
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
         """Drop the credentials when a redirect leaves the host; never look for others in ``.netrc``."""
@@ -143,6 +183,57 @@ def failure_of(error: Exception, method: object, url: object) -> OmniError:
             detail = redact(str(cause)).rpartition(": ")[2]
             return make(f"{_what(method, url)}: {text.format(detail)}", hint=hint)
     return TemporaryError(f"{_what(method, url)}: the connection broke: {redact(str(cause))}", hint=_LATER)
+
+
+def is_address(url: str) -> bool:
+    """Say whether a URL is one of http or https that can be asked."""
+    prepared = requests.PreparedRequest()
+    try:
+        given = urlsplit(url)
+        prepared.prepare_url(url, None)
+        host = urlsplit(prepared.url or "").hostname or ""
+        wrong = given.scheme not in {"http", "https"} or given.port == 0
+    except ValueError:  # requests' own for it are ValueErrors too
+        return False
+    return not wrong and all(0 < len(label) <= _LONGEST_LABEL for label in host.removesuffix(".").split("."))
+
+
+def _joined(base: str, target: str) -> str:
+    try:
+        return urljoin(base, target)
+    except ValueError:
+        return ""
+
+
+def _refuse_headers(headers: Mapping[str, str | bytes], what: str) -> None:
+    for name, value in headers.items():
+        try:
+            _ = value if isinstance(value, bytes) else value.encode("latin-1")
+        except UnicodeEncodeError:
+            text, hint = f"{what}: {name} has characters that no header can hold", "check the credential"
+            raise CredentialsError(text, hint=hint) from None  # the cause holds the value
+
+
+def _bundle_fault(error: Exception, bundle: object) -> str | None:
+    """Say that the file or folder of certificates that the environment names cannot be used, when that is so."""
+    if not isinstance(bundle, str) or (isinstance(error, foreseen_errors()) and not isinstance(error, asked.SSLError)):
+        return None
+    try:
+        folder = Path(bundle).is_dir()
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(*((None, bundle) if folder else (bundle,)))
+    except (OSError, ValueError) as unusable:
+        return f"the certificates in {bundle} cannot be used: {unusable}"
+    return None
+
+
+def _proxy_fault(error: Exception, url: str | None, sent: Mapping[str, Any]) -> str | None:
+    """Say that the proxy's address is none, when it is not the request's own that is wrong."""
+    proxy = select_proxy(url or "", sent.get("proxies"))
+    wrong = (asked.InvalidURL, asked.InvalidSchema, carried.LocationParseError, carried.ProxySchemeUnknown)
+    if not proxy or not is_address(url or "") or not (isinstance(error, wrong) or isinstance(_cause(error), wrong)):
+        return None
+    shown = proxy if "://" in proxy else f"http://{proxy}"
+    return f"the proxy {hide_login(shown)!r} cannot be used"
 
 
 def _rewindable(body: object) -> bool:

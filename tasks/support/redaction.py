@@ -9,6 +9,7 @@ MASK = "***"
 # The first five are the library's own rule for its environment report.
 _SECRET_WORDS = ("secret", "token", "api", "access", "password", "passwd", "credential", "private")
 
+_START = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:/+)?")
 _USERINFO = re.compile(r"(?<=://)[^\s/]*@")
 _QUERY = re.compile(
     r"([?&;][^=&;\s#]*(?:secret|token|passw|credential|signature|sig|api|access|key|auth)[^=&;\s#]*=)[^&;\s#'\"]+",
@@ -30,3 +31,17 @@ def redact(text: str) -> str:
     text = _QUERY.sub(rf"\g<1>{MASK}", text)
     text = _HEADER.sub(rf"\g<1>{MASK}", text)
     return _SCHEME.sub(rf"\g<1> {MASK}", text)
+
+
+def hide_login(address: str) -> str:
+    """Mask all before the last ``@`` of one address, well-formed or not, and every query.
+
+    With a question mark there is no telling where a login ends: then nothing but the scheme stays.
+    """
+    scheme = _START.match(address)
+    start = scheme[0] if scheme else ""
+    _, at, rest = address.rpartition("@")
+    if at:
+        return f"{start}{MASK}" if "?" in address else redact(f"{start}{MASK}@{rest}")
+    before, query, _ = address.partition("?")
+    return redact(f"{before}?{MASK}" if query else address)

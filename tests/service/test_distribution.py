@@ -28,7 +28,19 @@ from tasks.registry.interface import Repository
 from tasks.registry.opening import open_repository
 from tasks.support.errors import DataError, MissingInputError, ServiceRefusedError, TemporaryError, UsageError
 from tests import factory_image
-from tests.registry_proxy import Change, Drop, Fault, Proxy, Reply, Rule, Seen, from_to, proxy_before, times
+from tests.registry_proxy import (
+    NO_ADDRESSES,
+    Change,
+    Drop,
+    Fault,
+    Proxy,
+    Reply,
+    Rule,
+    Seen,
+    from_to,
+    proxy_before,
+    times,
+)
 from tests.registry_servers import Registry
 from tests.skopeo import skopeo
 
@@ -385,6 +397,22 @@ def test_pages_that_lead_in_a_circle_or_away_are_an_error(registry: Registry, pr
     proxy.rule = lambda seen: Reply(200, {"Link": link.format(path=seen.path)}, b'{"tags": ["t"]}')
     with pytest.raises(ServiceRefusedError, match="cannot list the tags of"):
         through(proxy.registry, registry.new_name()).tags()
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        ';;;,,<>="', "<", "<>", "next", "<{path}?last=t", "<{path}?last=t>; rel", '<{path}?last=t>; rel="next',
+        "<{path}?last=t>", "<{path}?last=t>; rel=prev, <", "{path}?last=t; rel=next", "<{path}?last=t> rel=next",
+        *(f"<{address}>; rel=next" for address in NO_ADDRESSES),
+    ],
+)  # fmt: skip
+def test_a_link_that_cannot_be_read_is_not_the_end(registry: Registry, proxy: Proxy, link: str) -> None:
+    proxy.rule = lambda seen: Reply(200, {"Link": link.replace("{path}", seen.path)}, b'{"tags": ["t"]}')
+    repository = through(proxy.registry, registry.new_name())
+    with pytest.raises(ServiceRefusedError, match=f"cannot list the tags of {repository.name}: "):
+        repository.tags()
+    assert len(proxy.seen) == 1
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"tags": "abc"}', b'{"tags": [1]}', b'{"name": "x"}', b'{"tags": ["a"'])

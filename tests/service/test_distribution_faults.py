@@ -26,6 +26,7 @@ from tasks.support.errors import (
 from tasks.support.settings import load
 from tests import factory_image
 from tests.registry_proxy import (
+    NO_ADDRESSES,
     Change,
     CutAnswer,
     CutRequest,
@@ -402,6 +403,35 @@ def test_blobs_may_come_from_another_host(registry: Registry, stored: Distributi
         assert b"".join(stored.read_blob(BLOB.digest)) == DATA
         assert [one.headers.get("range") for one in storage.of("GET")] == [None, f"bytes={2**20}-"]
         assert len(proxy.of("GET")) == 2  # each try asks the registry anew: such addresses are good for a short time
+
+
+@pytest.mark.parametrize("target", NO_ADDRESSES)
+@pytest.mark.parametrize("call", [call for call in CALLS if call not in {"put", "mount", "put_blob", "delete"}])
+def test_a_redirect_to_no_address_is_a_refusal(proxy: Proxy, call: str, target: str) -> None:
+    repository = at(proxy.registry, "test/faults")
+    proxy.rule = lambda seen: Reply(307, {"Location": f"{target}?signature=abc"})
+    with pytest.raises(ServiceRefusedError) as caught:
+        CALLS[call](repository)
+    assert str(repository.name) in caught.value.message
+    assert "abc?" not in caught.value.message
+    assert "signature" not in caught.value.message
+    assert len(proxy.seen) == 1
+
+
+@pytest.mark.parametrize("target", NO_ADDRESSES)
+@pytest.mark.parametrize("call", ["mount", "put_blob"])
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_an_upload_to_no_address_is_a_refusal(proxy: Proxy, name: str, *, call: str, method: str, target: str) -> None:
+    if (call, method) == ("mount", "PATCH"):
+        return  # a mount sends no bytes
+    repository = at(proxy.registry, name)
+    proxy.rule = lambda seen: (
+        Change(lambda headers, body: ({**headers, "Location": target}, body)) if seen.method == method else None
+    )
+    with pytest.raises(ServiceRefusedError) as caught:
+        CALLS[call](repository)
+    assert str(repository.name) in caught.value.message
+    assert "is not https" in caught.value.message or "no address" in caught.value.message
 
 
 def test_redirects_that_never_end_do(stored: DistributionRepository, proxy: Proxy) -> None:

@@ -26,7 +26,7 @@ from tests.registry_auth import (
     with_login,
     write_login,
 )
-from tests.registry_proxy import Change, Reply, proxy_before, times
+from tests.registry_proxy import NO_ADDRESSES, Change, Reply, proxy_before, times
 from tests.registry_servers import Registry
 
 pytestmark = pytest.mark.service
@@ -318,7 +318,8 @@ def test_a_token_server_that_fails_is_named(releaser: Registry, tokens: TokenSer
         ("Negotiate", "does not say how to log in"),
         ('Bearer realm="http://tokens.example/token"', "not https"),
         ('Bearer realm="https://user:word@tokens.example/token"', "not https"),
-        ("Bearer", "not https"),
+        ("Bearer", "no address"),
+        *((f'Bearer realm="{realm}"', r"cannot get a token for 127\.0\.0\.1:.* no address") for realm in NO_ADDRESSES),
     ],
 )
 def test_a_challenge_that_cannot_be_answered_is_said_to_be_so(registry: Registry, challenge: str, says: str) -> None:

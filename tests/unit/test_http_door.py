@@ -25,6 +25,7 @@ import pytest
 import requests
 
 from tasks.support.errors import (
+    ConfigurationError,
     CredentialsError,
     MissingInputError,
     OmniError,
@@ -306,6 +307,53 @@ def test_what_is_no_address_is_a_usage_error(url: str) -> None:
         quick().get(url)
 
 
+@pytest.mark.parametrize(
+    "target",
+    ["http://[::1", "http://127.0.0.1:99999/x", "http://127.0.0.1:abc/x", "ftp://x/", "http://a b/"],
+)
+def test_a_redirect_to_no_address_is_a_refusal_by_the_server(server: Server, target: str) -> None:
+    server.answers = [status(302, Location=f"{target}?hush")]
+    with pytest.raises(ServiceRefusedError, match=re.escape(f"GET {server.url()}: redirected to ")) as caught:
+        quick().get(server.url())
+    assert "hush" not in caught.value.message
+    assert quick().get(server.url(), allow_redirects=False).status_code == 302
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        "::::", "http://[::1", "[::1", "http://127.0.0.1:99999", "http://127.0.0.1:abc", "http://", "ftp://h:1",
+        "socks5://127.0.0.1:1", f"http://{'a' * 70}.com:1", "http://a..b:1", "h\n:99999", "u:hush@127.0.0.1:abc",
+        "http://u:hush@[::1", "http://u:hu sh@:1", "http://u:hush/a@b:99999",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch, scheme: str, proxy: str) -> None:
+    monkeypatch.setenv(f"{scheme}_proxy", proxy)
+    with pytest.raises(ConfigurationError, match=r"the proxy .* cannot be used") as caught:
+        quick(retries=0).get(f"{scheme}://nowhere.invalid/")
+    assert proxy.rpartition("@")[2].partition("//")[2] in caught.value.message
+    assert not re.search("hush|hu sh", caught.value.message)
+    assert "\n" not in caught.value.message
+    assert "HTTPS_PROXY" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("kind", ["missing", "garbage", "empty"])
+@pytest.mark.parametrize("name", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+def test_certificates_that_cannot_be_read_are_named(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, name: str, kind: str
+) -> None:
+    bundle = tmp_path / "bundle.pem"
+    if kind != "missing":
+        bundle.write_text("x" if kind == "garbage" else "")
+    for other in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(name, str(bundle))
+    with pytest.raises(ConfigurationError, match=re.escape(str(bundle))):
+        quick(retries=0).get(server.url().replace("http:", "https:"))
+    assert quick().get(server.url()).status_code == 200
+
+
 def test_endless_redirects_are_a_refusal(server: Server) -> None:
     server.answers = [status(302, Location="/x")]
     with pytest.raises(ServiceRefusedError, match="too many redirects"):
@@ -419,6 +467,14 @@ def test_no_message_holds_a_credential(server: Server, trouble: Answer) -> None:
     said = f"{failed.value.message} {failed.value.hint}"
     assert "hush" not in said
     assert "name=plain" in said
+
+
+@pytest.mark.parametrize("value", ["hush\r\nX: y", "hush\n", " hush", "hush\u20ac", "\u65e5hush"])
+def test_a_header_that_cannot_be_sent_is_not_shown(server: Server, value: str) -> None:
+    with pytest.raises(CredentialsError) as caught:
+        quick().get(server.url(), headers={"Authorization": f"{value}"})
+    assert "hush" not in f"{caught.value.message} {caught.value.hint}"
+    assert not server.asked
 
 
 def test_an_answer_that_quotes_our_header_is_redacted(server: Server) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.support.redaction import is_secret_name, redact
+from tasks.support.redaction import hide_login, is_secret_name, redact
 
 NAMES = st.text("abcXYZ019-._~%", min_size=1, max_size=12)
 
@@ -34,6 +34,24 @@ NAMES = st.text("abcXYZ019-._~%", min_size=1, max_size=12)
 )
 def test_redact(text: str, shown: str) -> None:
     assert redact(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://user:pw@host/p", "https://***@host/p"),
+        ("user:pw@host/p", "***@host/p"),
+        ("http://u:a b@c/d\ne@host:1", "http://***@host:1"),
+        ("file://user:pw@host/p", "file://***@host/p"),
+        ("https://u:p?w@host/p", "https://***"),
+        ("https://host/p?x=a@b", "https://***"),
+        ("https://host/p?x=secret", "https://host/p?***"),
+        ("host/p", "host/p"),
+        ("", ""),
+    ],
+)
+def test_a_login_is_hidden_in_addresses_that_are_none(address: str, shown: str) -> None:
+    assert hide_login(address) == shown
 
 
 @given(NAMES, NAMES, NAMES)
