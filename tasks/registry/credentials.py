@@ -166,6 +166,8 @@ def _entry_parts(entry: Any) -> tuple[str, str, str, str] | None:
     if len(known) != len(names):
         return None
     auth, username, password, identity, registry_token = known
+    if not re.fullmatch(r"[\x21-\x7e]*", registry_token):  # it is sent as it is, in a header
+        return None
     if auth:
         try:
             decoded = base64.b64decode(auth, validate=True).decode().rstrip("\0")

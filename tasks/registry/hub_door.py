@@ -42,6 +42,7 @@ _NO_SUCH_ROUTE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED,
 _REFUSED = frozenset({400, 401, 403, 422})
 _SECOND_FACTOR = re.compile(r"secondary authentication|two.?factor|\b[2m]fa\b", re.IGNORECASE)
 _HIDDEN_REFUSAL = re.compile(r"status=40[13]|unauthori[sz]ed|authentication required|insufficient scope", re.IGNORECASE)
+_HEADER_WORD = re.compile(r"[\x21-\x7e]+")
 _TIMESTAMPS = 10**9
 """A number of seconds from here on is a moment since 1970 and no length of time."""
 _EXCERPT = 200
@@ -53,6 +54,14 @@ class Account:
 
     name: str
     secret: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        for variable, value in (("DOCKERHUB_USERNAME", self.name), ("DOCKERHUB_TOKEN", self.secret)):
+            if not value.isprintable():
+                raise CredentialsError(
+                    f"{variable} has a line break or another control character in it",
+                    hint=f"export {variable} again, on one line",
+                )
 
     @property
     def is_organization(self) -> bool:
@@ -148,6 +157,10 @@ class HubDoor:
             answer = self._send("POST", _LOGIN_ROUTE, body={"username": name, "password": secret})
             token = _text(answer, "token")
         if answer.succeeded and token:
+            if not _HEADER_WORD.fullmatch(token):
+                raise ServiceRefusedError(
+                    "DockerHub answers the log-in with a token that no header can hold", hint="check OMNI_CI_HUB_URL"
+                )
             return token
         if _needs_second_factor(answer):
             raise CredentialsError(

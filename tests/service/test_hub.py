@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import traceback
 from collections.abc import Iterator
@@ -152,6 +153,33 @@ def test_a_log_in_without_a_token_is_a_refusal(scene: Scene, body: bytes) -> Non
     scene.hub.rule = times(9, is_log_in, Reply(200, body))
     with pytest.raises(ServiceRefusedError, match="DockerHub answers 200 to the log-in"):
         scene.open().list_tags()
+
+
+@pytest.mark.parametrize(
+    "token", ["hush\r\nX: y", "hush\u20ac", "hush\xe9", "hush\x00", "hush hush", " hush", "hush\n"]
+)
+def test_a_token_that_no_header_can_hold_is_a_refusal(scene: Scene, token: str) -> None:
+    scene.hub.rule = times(9, is_log_in, Reply(200, json.dumps({"access_token": token}).encode()))
+    with pytest.raises(ServiceRefusedError, match="that no header can hold") as caught:
+        scene.open().list_tags()
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
+    assert [seen.path for seen in scene.hub.seen] == [TOKEN_ROUTE]
+
+
+@pytest.mark.parametrize("break_", ["\r\n", "\n", "\t", "\0", "\x7f", "\x1b[2J", "\u2028"])
+@pytest.mark.parametrize("key", ["DOCKERHUB_USERNAME", "DOCKERHUB_TOKEN"])
+def test_a_credential_on_two_lines_is_named_before_any_request(scene: Scene, key: str, break_: str) -> None:
+    environment = {**scene.settings.environment, key: f"hush{break_}hush"}
+    with pytest.raises(CredentialsError, match=f"{key} has a line break") as caught:
+        open_hub(scene.name, load(environment=environment))
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
+    assert not scene.hub.seen
+
+
+def test_a_password_may_have_letters_of_any_alphabet(tagged: Scene) -> None:
+    who = Credential("somebody", "\u65e5\u672c \xe9\u20ac", kind="password")
+    tagged.hub.credentials.append(who)
+    assert len(tagged.open(who).list_tags()) == 3
 
 
 def assert_tells_no_secret(error: OmniError, who: Credential, scene: Scene) -> None:
