@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -255,6 +257,25 @@ def test_the_table_is_consistent() -> None:
     assert all(variable.meaning for variable in ALL)
     assert all(variable.name.startswith(PREFIX) for variable in OWN)
     assert not any(variable.name.startswith(PREFIX) for variable in INHERITED)
+
+
+def asked_for(source: str) -> Iterator[str]:
+    """Find the variables that a module asks the settings for, or looks up in an environment."""
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in {"variable", "secret", "switch"}
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+        ):
+            yield str(node.args[0].value)
+
+
+def test_every_variable_that_is_read_is_in_the_table() -> None:
+    found = {name for path in (CHECKOUT / "tasks").rglob("*.py") for name in asked_for(path.read_text())}
+    assert {"HOME", "DOCKERHUB_TOKEN", "BUILDKITE_COMMIT"} <= found
+    assert found <= {variable.name for variable in ALL}
 
 
 def test_every_foreseen_settings_error_is_one_line(tmp_path: Path) -> None:
