@@ -141,7 +141,7 @@ def image(
     """Make an image of one platform. Without ``layers`` it has a shared one and one of its own."""
     if layers is None:
         kind = DOCKER_LAYER if docker else OCI_LAYER
-        mine = f"{os}/{architecture}{variant} {commit} {version}".encode()
+        mine = f"{os}/{architecture}{variant} {commit} {version}".encode(errors="backslashreplace")
         layers = (layer({"etc/base": b"the same for all"}, kind), layer({"etc/image": mine}, kind))
     labels = {key: value for key, value in ((REVISION, commit), (VERSION, version)) if value is not None}
     config: dict[str, Any] = {

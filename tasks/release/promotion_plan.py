@@ -141,7 +141,12 @@ def plan_publish(parties: Parties, request: Request, ask: AskAncestry = no_histo
         return replace(done, ask=ask)
     images = resolve(parties.staging, request.commit, request.version)
     index = assemble([staged.source(parties.staging) for staged in images], PLATFORMS)
-    plan = _decide(parties, request, history, images, index, ask=ask)
+    try:
+        plan = _decide(parties, request, history, images, index, ask=ask)
+    except MissingInputError:
+        # Another run may have moved the tags since the ledger was read; now it says what they show.
+        history = History.read(Ledger(parties.store, request.channel), str(parties.public.name))
+        plan = _decide(parties, request, history, images, index, ask=ask)
     if not plan.writes:
         return plan
     return replace(plan, copy=_copy(parties, images, index))

@@ -101,7 +101,7 @@ def push_times(public: Repository, store: ObjectStore) -> dict[str, datetime]:
 def _tag_status(public: Repository, history: History, tag: str) -> TagStatus:
     found = public.head(tag)
     expected = history.expected(tag)
-    newest = next((entry for entry, _ in history.changes(tag)), None)
+    newest = history.newest(tag)
     digest = found.digest if found is not None else None
     drift = digest not in expected
     if found is None:
