@@ -1,4 +1,8 @@
-"""The one table of every environment variable that is read; settings and documentation are made from it."""
+"""The one table of every environment variable that is read; settings and documentation are made from it.
+
+HOME and PATH are read too, with the meaning that they have for every program. They are not in the table, because
+reports show what is in it, and people's folders are nobody's business.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +53,6 @@ INHERITED = (
     Variable("AWS_CONFIG_FILE", "file of AWS profiles, read by boto3; default: ~/.aws/config"),
     Variable("AWS_ENDPOINT_URL", "S3-compatible endpoint, read by boto3"),
     Variable("AWS_ENDPOINT_URL_S3", "S3-compatible endpoint, read by boto3; wins over AWS_ENDPOINT_URL"),
-    Variable("PATH", "folders of the programs that are run"),
-    Variable("HOME", "this user's folder, where docker's and AWS's configuration is looked for"),
     Variable("DOCKER_HOST", "address of the Docker Engine"),
     Variable("DOCKER_CONFIG", "folder of docker's config.json"),
     Variable("DOCKER_CONTEXT", "docker context that names the engine; DOCKER_HOST wins"),

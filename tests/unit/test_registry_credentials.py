@@ -134,6 +134,10 @@ def test_without_a_variable_docker_s_folder_is_at_home(tmp_path: Path) -> None:
         ({"auths": {"h.example": {"auth": base64.b64encode(SECRET.encode()).decode()}}}, CredentialsError),
         ({"auths": {"h.example": {"auth": base64.b64encode(b"\xff:\xff").decode()}}}, CredentialsError),
         ({"auths": {"h.example": {"username": ["me"], "password": SECRET}}}, CredentialsError),
+        *(
+            ({"auths": {"h.example": {"registrytoken": SECRET + odd}}}, CredentialsError)
+            for odd in ("\r\n", "\u20ac", " ")
+        ),
     ],
 )
 def test_what_cannot_be_used_is_one_line_without_the_secret(
