@@ -19,6 +19,7 @@ from tasks.release.lease import SECONDS, Holder, Lease
 from tasks.release.ledger import HEADERS, Deed, Event, Ledger, written
 from tasks.release.moving import Run
 from tasks.release.promotion import execute_publish
+from tasks.release.promotion_plan import Request
 from tasks.release.status import channel_status
 from tasks.release.undo import execute_rollback, plan_rollback
 from tasks.support.errors import DataError, OmniError, RemoteChangedError, TemporaryError
@@ -195,8 +196,8 @@ def test_a_half_done_publish_is_undone_in_one_step_and_does_not_come_again(
     world: World, tag: str, how: dict[str, Any], tries: int
 ) -> None:
     world.nightly(2)
-    for _ in range(tries):
-        half_done(world, 3, tag, "half" if tries == 1 or "run" not in how else f"half{_}" if not _ else "half")
+    for left in reversed(range(tries)):
+        half_done(world, 3, tag, f"earlier-{left}" if left else "half")
     assert shows(world) == {2, 3}
     plan = world.rollback(**how)
     assert plan.undone is not None
@@ -428,7 +429,7 @@ def test_a_clean_up_that_lost_a_lease_deletes_no_further(full: World, channel: C
 
 @pytest.mark.parametrize("which", ["index", "top", "child", "attestation"])
 @pytest.mark.parametrize("request_", [nightly(2), release(2, "1.0")], ids=["nightly", "release"])
-def test_no_tag_is_written_when_a_manifest_went_after_the_copy(world: World, which: str, request_: Any) -> None:
+def test_no_tag_is_written_when_a_manifest_went_after_the_copy(world: World, which: str, request_: Request) -> None:
     plan = world.plan(request_)
     top = world.images[2][f"{commit(2)}-x86_64"].top
     digest = {
@@ -475,6 +476,42 @@ def test_a_staged_image_with_a_hostile_label_is_refused_shortly(world: World, sa
     message = caught.value.message
     assert len(message) < 400
     assert message.isprintable()
+
+
+BAD_KEYS = (
+    "20261301T000000.000000Z-1",
+    "20260230T000000.000000Z-1",
+    "20260101T250000.000000Z-1",
+    "99991231T235959.999999Z-1",
+    "20260101T00000\u0660.000000Z-1",
+)
+
+
+@pytest.mark.parametrize("name", BAD_KEYS)
+@pytest.mark.parametrize("request_", [nightly(2), release(2, "1.0")], ids=["nightly", "release"])
+def test_a_key_that_is_no_moment_is_named_before_anything_is_copied(world: World, name: str, request_: Request) -> None:
+    bad = f"_ledger/{request_.channel.value}/{name}.json"
+    world.store.put(bad, world.entries()[0].encode(), HEADERS, expected=None)
+    public = Hooked(world.public)
+    with pytest.raises(DataError) as caught:
+        World(world.staging, public, world.store).publish(request_, "r")
+    assert (caught.value.exit_code, public.changes) == (65, [])
+    assert bad in caught.value.message
+    assert "remove that object" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "change", [{"version": "abc"}, {"version": "1.0; x"}, {"time": "0001-01-01T00:00:00+14:00"}, {"run": "\udc80"}]
+)
+def test_an_entry_that_cannot_be_used_is_named_before_anything_is_copied(world: World, change: dict[str, str]) -> None:
+    bad = "_ledger/release/20260101T000000.000000Z-1.json"
+    document = json.loads(world.entries()[0].encode()) | {"channel": "release"} | change
+    world.store.put(bad, json.dumps(document).encode(), HEADERS, expected=None)
+    public = Hooked(world.public)
+    with pytest.raises(DataError) as caught:
+        World(world.staging, public, world.store).release(2, "1.0")
+    assert (caught.value.exit_code, public.changes) == (65, [])
+    assert bad in caught.value.message
 
 
 def test_what_a_build_says_of_itself_comes_plain_and_without_its_login(world: World) -> None:
