@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-PARTS = ("pyproject.toml", "tasks", "tests/sample_project")
+PARTS = ("pyproject.toml", "tasks", "tests/sample_project", "docker")
 PASSED_ON = ("PATH", "LANG", "TMPDIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 STEPS = [
     "build the first nightly",
@@ -34,6 +35,16 @@ STEPS = [
     "pip download (rolled back, default)",
     "uv pip install (rolled back, default)",
     "check nightly",
+    "publish images of 18 older nightlies",
+    "stage images",
+    "publish them as nightly",
+    "publish them again",
+    "stage the second nightly's images",
+    "publish them as nightly",
+    "publish the first nightly's images again",
+    "clean up 20 nightlies",
+    "roll nightly's images back",
+    "compare the tags with the ledger",
 ]
 
 
@@ -85,7 +96,8 @@ def test_a_whole_nightly_runs_in_a_hook_and_changes_only_its_own_folder(tmp_path
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert [step["step"] for step in report["steps"]] == STEPS
+    # How images are staged depends on whether an engine runs on this machine.
+    assert [re.sub(r"^(stage images) \(.*", r"\1", step["step"]) for step in report["steps"]] == STEPS
     assert all(step["result"] and step["seconds"] >= 0 for step in report["steps"])
     folder = Path(report["folder"])
     assert folder.parent == checkout / ".omni-ci" / "rehearsals"
