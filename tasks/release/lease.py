@@ -82,12 +82,13 @@ class Lease:
         self.hold()
         ended = threading.Event()
         beat = threading.Thread(target=self._beat, args=(ended,), name=f"lease of {self._channel.value}", daemon=True)
-        beat.start()
         try:
+            beat.start()
             yield self
         finally:
             ended.set()
-            beat.join()
+            if beat.is_alive():
+                beat.join()
             with suppress(OmniError):
                 self.end()
 
