@@ -375,6 +375,8 @@ class History:
 
     def _half(self, rollback: Entry, tag: str) -> str | None:
         """Return where the run that a rollback took back meant to bring a tag, whether it came so far or not."""
+        if rollback.undone is None:
+            return None
         undone = next((entry for entry in self if entry.run == rollback.undone), None)
         change = undone.change(tag) if undone is not None else None
         return change.new if change is not None else None

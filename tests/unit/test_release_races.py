@@ -26,7 +26,7 @@ from tasks.support.errors import DataError, OmniError, RemoteChangedError, Tempo
 from tasks.support.settings import load
 from tests import factory_image as images
 from tests.factory_release import World, commit, is_whole, nightly, release
-from tests.faults import Meddling, memory_folder
+from tests.faults import Counting, Meddling, memory_folder
 from tests.registry_faults import Hooked, Strike, raising
 
 GROUP = floating_group(Channel.NIGHTLY).names
@@ -137,6 +137,17 @@ def test_the_missing_result_of_an_older_run_is_never_written_after_a_newer_run(w
     assert not report.wrote
     assert world.entries()[0].run == "three"
     assert drift(world) == []
+
+
+def test_the_second_look_reads_no_more_of_the_ledger_than_the_first(world: World) -> None:
+    for number in range(5, 15):
+        world.staged(number)
+        world.nightly(number)
+    world.staged(16)
+    plan = world.plan(nightly(16))
+    store = Counting(world.store)
+    execute_publish(World(world.staging, world.public, store).parties, plan, Run("r"))
+    assert len([read for read in store.keys("get") if read.startswith("_ledger/nightly/")]) <= 3
 
 
 # A rollback and a publish
