@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from tasks.registry.documents import INDEXES, Descriptor, Manifest
+from tasks.registry.gate import StoppedError, heed
 from tasks.registry.interface import Repository
 from tasks.support.errors import DataError, MissingInputError, OmniError, TemporaryError
 from tasks.support.transfers import SILENT, Transfers
@@ -204,10 +205,6 @@ def execute_copy(
     return CopyReport(manifests, indexes, time.monotonic() - start, copy.retries)
 
 
-class _StoppedError(Exception):
-    """Another worker failed, or the user interrupted."""
-
-
 @dataclass
 class _Copy:
     """One copy while it runs."""
@@ -225,17 +222,7 @@ class _Copy:
         """Move blobs with several workers; raise the first error as soon as the others have stopped."""
         if not steps:
             return
-        with ThreadPoolExecutor(min(self.limits.workers, len(steps)), "copy") as pool:
-            try:
-                futures = [pool.submit(self._move_or_stop, step) for step in steps]
-                wait(futures, return_when=FIRST_EXCEPTION)
-            finally:
-                self.stop.set()
-                pool.shutdown(cancel_futures=True)
-        errors = [error for future in futures if not future.cancelled() and (error := future.exception())]
-        # Whoever stopped because of another's failure says nothing about its cause.
-        for error in sorted(errors, key=lambda error: isinstance(error, _StoppedError)):
-            raise error
+        _each(self._move_or_stop, steps, min(self.limits.workers, len(steps)), self.stop)
         self.stop.clear()
 
     def write(self, step: ManifestStep) -> ManifestReport:
@@ -299,7 +286,7 @@ class _Copy:
 
     def _check_stop(self) -> None:
         if self.stop.is_set():
-            raise _StoppedError
+            raise StoppedError
 
     def _tried(self, what: str, deed: Callable[[], _Result]) -> _Result:
         """Do something, again after a temporary failure; the error names what it was and how often it was tried."""
@@ -346,11 +333,23 @@ def _blobs(step: ManifestStep) -> Iterable[Descriptor]:
     return {blob.digest: blob for blob in step.manifest.blobs}.values() if step.manifest else ()
 
 
-def _each(deed: Callable[[_Item], _Result], items: Iterable[_Item], workers: int) -> list[_Result]:
-    """Do something with each item, several at once, and return the results in the items' order."""
-    with ThreadPoolExecutor(workers, "plan") as pool:
+def _each(
+    deed: Callable[[_Item], _Result], items: Iterable[_Item], workers: int, stop: threading.Event | None = None
+) -> list[_Result]:
+    """Do something with each item, several at once, and return the results in the items' order.
+
+    The first error, whosever, is raised as soon as the others have stopped; ``stop`` is set when they shall.
+    """
+    stop = stop or threading.Event()
+    with ThreadPoolExecutor(workers, "copy", heed, (stop,)) as pool:
         try:
-            return list(pool.map(deed, items))
-        except BaseException:
+            futures = [pool.submit(deed, item) for item in items]
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            stop.set()
             pool.shutdown(cancel_futures=True)
-            raise
+    errors = [error for future in futures if not future.cancelled() and (error := future.exception())]
+    # Whoever stopped because of another's failure says nothing about its cause.
+    for error in sorted(errors, key=lambda error: isinstance(error, StoppedError)):
+        raise error
+    return [future.result() for future in futures]

@@ -6,13 +6,13 @@ Sources: OCI distribution specification, "Pulling blobs"; RFC 9110 section 14 (R
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from tasks.registry.challenge import Scope
 from tasks.registry.client import RegistryClient
+from tasks.registry.gate import pause
 from tasks.registry.refusals import LATER
 from tasks.registry.wire import Ask
 from tasks.support.errors import MissingInputError, ServiceRefusedError, TemporaryError
@@ -49,7 +49,7 @@ def read_blob(client: RegistryClient, url: str, what: str, scope: Scope, start: 
             if failures >= client.patience.tries:
                 message = f"{doing}: the connection was cut at byte {position} ({failures} tries without getting on)"
                 raise TemporaryError(message, hint=LATER) from error
-            time.sleep(client.patience.pause(failures))
+            pause(client.patience.pause(failures))
         else:
             return
 

@@ -11,6 +11,25 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 _SPREAD = 0.1
+_heeded = threading.local()
+
+
+class StoppedError(Exception):
+    """This thread's work is to end: another worker failed, or a person interrupted."""
+
+
+def heed(stop: threading.Event) -> None:
+    """End this thread's pauses from now on with StoppedError as soon as an event is set."""
+    _heeded.stop = stop
+
+
+def pause(seconds: float) -> None:
+    """Do nothing for some seconds; StoppedError when the work of this thread is to end."""
+    stop: threading.Event | None = getattr(_heeded, "stop", None)
+    if stop is None:
+        time.sleep(seconds)
+    elif stop.wait(seconds):
+        raise StoppedError
 
 
 @dataclass(frozen=True)
@@ -43,7 +62,7 @@ class Gate:
     def wait(self) -> None:
         """Return when the gate is open; a closing meanwhile counts too. Waiting threads leave a little apart."""
         while left := self.left:
-            time.sleep(left + random.uniform(0, _SPREAD * left))  # noqa: S311 - jitter, not a secret
+            pause(left + random.uniform(0, _SPREAD * left))  # noqa: S311 - jitter, not a secret
 
     def close(self, seconds: float, *, limited: bool) -> None:
         """Keep the gate shut for ``seconds`` from now, or longer if it already is; ``limited`` counts it as a 429."""

@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 from tasks.registry.challenge import Scope
 from tasks.registry.client import RegistryClient, drain
 from tasks.registry.documents import Descriptor
+from tasks.registry.gate import StoppedError
 from tasks.registry.interface import Progress
 from tasks.registry.refusals import LATER
 from tasks.registry.wire import Ask
@@ -209,5 +210,5 @@ def cancel(client: RegistryClient, url: str, doing: str, scope: Scope) -> None:
     """
     if client.shut > _CANCEL_SECONDS:
         return
-    with contextlib.suppress(OmniError):
+    with contextlib.suppress(OmniError, StoppedError):
         drain(client.send(Ask("DELETE", url, doing, once=True, seconds=_CANCEL_SECONDS), scope))

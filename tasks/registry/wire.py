@@ -6,14 +6,13 @@ Every request waits at its host's gate. The http door's own retries are off: the
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from urllib.parse import urljoin, urlsplit
 
-from tasks.registry.gate import asked_pause, gate_of
+from tasks.registry.gate import asked_pause, gate_of, pause
 from tasks.registry.refusals import Refused, is_passing
 from tasks.support.errors import ConfigurationError, OmniError, ServiceRefusedError, TemporaryError, UsageError
 from tasks.support.http_door import open_session
@@ -126,29 +125,29 @@ class Wire:
                 failures += 1
                 if ask.once or failures >= self.patience.tries or not lost.may_pass:
                     raise lost.error(ask.doing, failures) from lost.cause
-                time.sleep(self.patience.pause(failures))
+                pause(self.patience.pause(failures))
                 continue
             if not is_passing(response.status_code):
                 return response
             limited += response.status_code == HTTPStatus.TOO_MANY_REQUESTS
             failures += response.status_code != HTTPStatus.TOO_MANY_REQUESTS
             last = ask.once or failures >= self.patience.tries or limited >= self.patience.limited
-            pause = self._hold(response, failures + limited)
+            own = self._hold(response, failures + limited)
             if last:
                 return response
             self._give_up_if_long(ask, response)
             response.close()
-            if pause is not None:
-                time.sleep(pause)
+            if own is not None:
+                pause(own)
 
     def _hold(self, response: requests.Response, failures: int) -> float | None:
         """Shut the host's gate where the host asks for it, and return None; else return our own pause in seconds."""
         limited = response.status_code == HTTPStatus.TOO_MANY_REQUESTS
         asked = asked_pause(response.headers)
-        pause = self.patience.pause(failures) if asked is None else asked
+        seconds = self.patience.pause(failures) if asked is None else asked
         if not limited and asked is None:
-            return pause
-        gate_of(urlsplit(response.url).netloc).close(min(pause, self.patience.longest_wait), limited=limited)
+            return seconds
+        gate_of(urlsplit(response.url).netloc).close(min(seconds, self.patience.longest_wait), limited=limited)
         return None
 
     def _give_up_if_long(self, ask: Ask, response: requests.Response) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 from tasks.registry.copying import CopyReport, Limits, Tally, Way, execute_copy, plan_copy
 from tasks.registry.documents import Descriptor, Manifest
+from tasks.registry.gate import Gate
 from tasks.registry.interface import Progress, Repository
 from tasks.registry.oci_layout import LayoutRepository
 from tasks.registry.references import RepositoryName
@@ -287,6 +289,46 @@ def test_a_lasting_failure_at_any_boundary_leaves_what_a_second_run_completes(
         assert complete(target)
         assert set(target.calls("put_blob")) == set(MADE.blobs) - there, "nothing is sent again"
     assert struck > 2
+
+
+@pytest.mark.parametrize("end", ["failure", "interrupt"])
+@pytest.mark.parametrize("plans", [True, False])
+def test_an_end_wakes_workers_at_the_gate_of_a_busy_registry(
+    source: Hooked, target: Hooked, *, plans: bool, end: str
+) -> None:
+    gate = Gate()
+    gate.close(3600.0, limited=True)
+    limits = Limits(workers=2)
+    looks = iter(range(1000))
+    waits = threading.Event()
+
+    def hook(method: str, _digest: str) -> None:
+        if method != "has_blob":
+            return
+        if end == "failure" and next(looks):
+            assert waits.wait(60)
+            raise DataError("no")
+        waits.set()
+        gate.wait()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    plan = plan_copy(source, target, MADE.top.children, [MADE.top], limits=limits)
+    call: Callable[[], object] = partial(execute_copy, plan, source, target, limits=limits)
+    if plans:
+        call = partial(plan_copy, source, target, MADE.top.children, [MADE.top], limits=limits)
+    target.hook = hook
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        if end == "interrupt":
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(DataError if end == "failure" else KeyboardInterrupt):
+            call()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert gate.left > 0
 
 
 def test_the_error_names_blob_and_attempts_and_the_rest_stops(source: Hooked, target: Hooked) -> None:

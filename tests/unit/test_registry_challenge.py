@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from tasks.registry.challenge import Challenge, merged, parse_challenges, scope_of
 from tasks.registry.client import RegistryClient, origin_of_registry
-from tasks.registry.gate import Gate, Waited, asked_pause
+from tasks.registry.gate import Gate, StoppedError, Waited, asked_pause, heed
 from tasks.registry.refusals import Refused, is_passing
 from tasks.support.errors import CredentialsError, OmniError, ServiceRefusedError, TemporaryError
 from tasks.support.settings import load
@@ -130,6 +132,23 @@ def test_a_gate_counts_what_it_was_shut_for_and_not_what_overlaps() -> None:
     assert str(Waited()) == ""
     assert str(Waited(1, 2.2)) == "rate limited once, waited 2 s"
     assert str(Waited(3, 9.0) - Waited(1, 5.0)) == "rate limited 2 times, waited 4 s"
+
+
+def test_a_thread_whose_work_is_to_end_leaves_a_shut_gate() -> None:
+    gate, stop, asked = Gate(), threading.Event(), threading.Event()
+    gate.close(3600.0, limited=True)
+
+    def work() -> None:
+        asked.set()
+        gate.wait()
+
+    with ThreadPoolExecutor(1, "worker", heed, (stop,)) as pool:
+        waiting = pool.submit(work)
+        assert asked.wait(60)
+        stop.set()
+        assert isinstance(waiting.exception(60), StoppedError)
+        assert isinstance(pool.submit(gate.wait).exception(60), StoppedError)
+    assert gate.left > 0
 
 
 def answer(status: int, body: bytes, reason: str = "Reason") -> requests.Response:
