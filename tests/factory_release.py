@@ -80,8 +80,7 @@ class World:
 
     def rollback(self, channel: Channel = Channel.NIGHTLY, name: str = "back", **options: Any) -> RollbackPlan:
         plan = plan_rollback(self.public, self.store, channel, **options)
-        execute_rollback(self.public, self.store, plan, Run(name))
-        return plan
+        return execute_rollback(self.public, self.store, plan, Run(name))
 
     def tags(self) -> dict[str, str]:
         """Return every public tag with its digest."""

@@ -225,8 +225,8 @@ def rollback(
     if dry_run:
         console.dry_run(plan.actions(), json=json)
         return
-    execute_rollback(parties.public, parties.store, plan, Run.start(chosen))
-    showing.rollback_report(plan, json=json)
+    done = execute_rollback(parties.public, parties.store, plan, Run.start(chosen))
+    showing.rollback_report(done, json=json)
 
 
 @task(

@@ -188,9 +188,9 @@ def rollback_report(plan: RollbackPlan, *, json: bool) -> None:
     console.say(
         f"{plan.channel.floating} is {target.digest}{shows}{undone}" if plan.writes else "nothing to do: in place"
     )
-    before = plan.tags[-1].old
-    if plan.writes and before:
-        console.say(f"undo: {next_steps.rollback(plan.channel, before)}")
+    last = plan.tags[-1]
+    if last.writes and last.old:
+        console.say(f"undo: {next_steps.rollback(plan.channel, last.old)}")
     if json:
         console.emit_json(
             {

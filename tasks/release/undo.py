@@ -103,14 +103,14 @@ def plan_rollback(
     )
 
 
-def execute_rollback(public: Repository, store: ObjectStore, plan: RollbackPlan, run: Run) -> None:
-    """Take the channel's lease, plan again under it, and move the tags; writes nothing when all are in place.
+def execute_rollback(public: Repository, store: ObjectStore, plan: RollbackPlan, run: Run) -> RollbackPlan:
+    """Take the channel's lease, plan again under it, move the tags, and return that plan.
 
-    Raises RemoteChangedError when the channel would go elsewhere than planned by now, or somebody outside the ledger
+    Writes nothing when all are in place. Raises RemoteChangedError when the channel would go elsewhere than planned by now, or somebody outside the ledger
     moved a tag since; and what planning, the lease and ``move_tags`` raise.
     """
     if not plan.writes and plan.unfinished is None:
-        return
+        return plan
     with lease_for(store, _intent(plan, run), plan.tags).held() as lease:
         again = plan_rollback(public, store, plan.channel, to=plan.to, run=plan.run)
         _refuse_another(plan, again)
@@ -120,6 +120,7 @@ def execute_rollback(public: Repository, store: ObjectStore, plan: RollbackPlan,
             move_tags(public, store, _intent(again, run), again.tags, again.manifests, lease=lease)
         elif again.unfinished is not None:
             complete_record(store, again.unfinished)
+    return again
 
 
 def _refuse_another(plan: RollbackPlan, again: RollbackPlan) -> None:

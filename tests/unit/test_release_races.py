@@ -168,8 +168,9 @@ def test_a_rollback_to_a_named_place_goes_there_from_wherever_a_run_moved_the_ch
     world.nightly(2)
     plan = plan_rollback(world.public, world.store, Channel.NIGHTLY, to=f"nightly-{commit(1)}")
     world.nightly(3)
-    execute_rollback(world.public, world.store, plan, Run("late"))
+    done = execute_rollback(world.public, world.store, plan, Run("late"))
     assert shows(world) == {1}
+    assert done.tags[-1].old == world.tags()[f"nightly-{commit(3)}"]
     assert {change.tag: change.old for change in world.entries()[0].tags}["nightly"] == world.tags()[
         f"nightly-{commit(3)}"
     ]
