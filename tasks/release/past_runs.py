@@ -68,6 +68,8 @@ def _undone(entries: Sequence[Entry], tag: str) -> dict[str, str]:
     line: tuple[str, ...] = ()
     for entry in reversed(entries):
         change = entry.change(tag)
+        if entry.deed is Deed.ROLLBACK and entry.undone is not None and entry.finished:
+            found[entry.undone] = entry.run  # also what had not come as far as this tag
         if change is None or not (change.moves and change.done):
             continue
         before = line

@@ -106,8 +106,8 @@ def plan_rollback(
 def execute_rollback(public: Repository, store: ObjectStore, plan: RollbackPlan, run: Run) -> RollbackPlan:
     """Take the channel's lease, plan again under it, move the tags, and return that plan.
 
-    Writes nothing when all are in place. Raises RemoteChangedError when the channel would go elsewhere than planned by now, or somebody outside the ledger
-    moved a tag since; and what planning, the lease and ``move_tags`` raise.
+    Writes nothing when all are in place. Raises RemoteChangedError when the channel would go elsewhere than planned by
+    now, or somebody outside the ledger moved a tag since; and what planning, the lease and ``move_tags`` raise.
     """
     if not plan.writes and plan.unfinished is None:
         return plan
