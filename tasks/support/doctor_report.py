@@ -16,7 +16,7 @@ from tasks.support.doctor import Finding
 from tasks.support.errors import OmniError
 from tasks.support.http_door import user_agent
 from tasks.support.process import capture
-from tasks.support.redaction import is_secret_name, redact
+from tasks.support.redaction import hide_login, is_secret_name, redact
 from tasks.support.settings import CHECKOUT, Settings
 from tasks.support.source import commit_of, library_python
 from tasks.support.variables import ALL
@@ -91,7 +91,8 @@ def reportable(settings: Settings, inventory: Inventory) -> dict[str, str]:
     dropped = {variable.name for variable in ALL if variable.secret} | inventory.redacted
     known = ours | inventory.known
     return {
-        name: json.dumps(value, ensure_ascii=False)[1:-1]
+        # An address without its scheme is not known for one by what redacts the lines.
+        name: json.dumps(value if "://" in value else hide_login(value), ensure_ascii=False)[1:-1]
         for name, value in sorted(settings.environment.items())
         if name not in dropped and not is_secret_name(name) and (name in known or name.startswith(_PREFIXES))
     }

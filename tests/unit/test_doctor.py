@@ -291,6 +291,16 @@ def chosen(home: Path, source: Path) -> Settings:
     return settings(home, OMNI_CI_PYTHON=sys.executable, OMNI_CI_SOURCE=str(source), **ENVIRONMENT)
 
 
+@pytest.mark.parametrize(
+    "name", ["OMNI_CI_STAGING", "OMNI_CI_PUBLIC", "HTTPS_PROXY", "DOCKER_HOST", "AWS_ENDPOINT_URL"]
+)
+@pytest.mark.parametrize("form", ["{}@h.example/x", "https://{}@h.example/x", "{}@h.example:1"])
+def test_no_login_in_an_address_is_reported(tmp_path: Path, name: str, form: str) -> None:
+    text = report_text(settings(tmp_path, **{name: form.format("me:hush")}), [])
+    assert f"{name}={form.format('***')}" in text
+    assert "hush" not in text
+
+
 def test_the_report_follows_the_librarys_rules(tmp_path: Path) -> None:
     text = report_text(chosen(tmp_path, library(tmp_path / "lib")), [])
     shown = text.partition("[environment]\n")[2].splitlines()
