@@ -22,7 +22,7 @@ def folder() -> Iterator[Path]:
         yield empty
 
 
-@pytest.mark.parametrize("step", [4, 1])
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.sweep)])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_a_kill_at_any_boundary_leaves_a_valid_index_that_a_second_run_completes(
     scenario: Scenario, step: int, folder: Path

@@ -430,7 +430,7 @@ Act = Callable[[Index], object]
 Places = Iterator[tuple[int, Index]]
 
 
-@pytest.fixture(params=[7, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"])
+@pytest.fixture(params=[7, pytest.param(1, marks=pytest.mark.sweep)], ids=["some", "every"])
 def places(
     request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[int, Index]]:

@@ -95,7 +95,9 @@ publishable = versions.filter(lambda text: not Version(text).is_devrelease and n
 def test_exactly_the_files_of_the_version_are_chosen(
     tmp_path_factory: pytest.TempPathFactory, wanted: str, others: list[str], v: str
 ) -> None:
-    records = {r.key: r for r in (record(A, str(Version(version))) for version in [wanted, *others])}
+    # A commit never holds one version in two spellings.
+    spelled = {Version(version): str(Version(version)) for version in [*others, wanted]}
+    records = {r.key: r for r in (record(A, version) for version in spelled.values())}
     index = index_of(tmp_path_factory.mktemp("index"), *records.values())
     for commit in (None, A):
         chosen = plan_publish(index, v + wanted, commit, on_index(wanted, {}))
