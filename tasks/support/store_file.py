@@ -288,6 +288,9 @@ class FileStore:
                 # A delete removed the folder, empty until now, between the two calls.
                 continue
             except (FileExistsError, NotADirectoryError) as error:
+                if not any(plain_stat(parent) for parent in target.parents):
+                    # mkdir found a folder there, and then found it gone.
+                    continue
                 raise DataError(f"a key above it is an object, so a folder cannot hold {key!r} ({self.url})") from error
             except IsADirectoryError as error:
                 try:
