@@ -8,6 +8,7 @@ an installation can replace vLLM.
 from __future__ import annotations
 
 import io
+import secrets
 import subprocess
 import tarfile
 from pathlib import Path
@@ -113,6 +114,8 @@ def load_base(engine: DockerEngine, tag: str, vllm: str) -> str:
             _add(tar, name.lstrip("/"), Path(name).read_bytes())
         for name, text in _made(vllm).items():
             _add(tar, name, text.encode())
+        # No two bases are the same: a step that ran for one test, without its secrets, is never reused by another.
+        _add(tar, "etc/base-id", secrets.token_bytes(16))
         for name, target in (("bin/sh", "bash"), ("usr/bin/python3", "python3.11"), ("root/.cache/kept", "/tmp")):
             _link(tar, name, target)
         for name, mode in (("tmp", 0o1777), ("root", 0o700), ("usr/local/bin", 0o755)):
