@@ -6,6 +6,7 @@ import os
 import signal
 
 import pytest
+from hypothesis import settings
 
 # A shell starts what it puts in the background with Ctrl-C ignored, and children inherit that; tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -14,6 +15,25 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # In a git hook these name the hook's repository, and the repositories that tests make would be that one.
 for _name in [name for name in os.environ if name.startswith("GIT_")]:
     del os.environ[_name]
+
+
+# Files whose tests wait for processes or try many boundaries: together they take longer than the fast set may.
+LONG = frozenset(
+    {
+        "test_bootstrap",
+        "test_copying",
+        "test_invoke_doctor",
+        "test_invoke_images",
+        "test_invoke_release",
+        "test_process",
+        "test_pruning",
+        "test_rehearsal",
+        "test_release_races",
+        "test_store_contract",
+        "test_undo",
+        "test_yanking",
+    }
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,7 +45,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer generated cases in the fast set; a run of everything tries hypothesis' own number."""
+    if "not slow" in config.option.markexpr:
+        settings.register_profile("fast", max_examples=20)
+        settings.load_profile("fast")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.stem in LONG:
+            item.add_marker(pytest.mark.slow)
     if config.getoption("--sweep"):
         return
     left_out = [item for item in items if item.get_closest_marker("sweep") is not None]
