@@ -9,6 +9,8 @@ from tasks.wheels import layout
 from tasks.wheels.distribution import FileName, Kind, parse_filename
 from tasks.wheels.state import FileRecord
 
+_OTHERS = bytes(set(range(256)) - set(b"123456789"))
+
 
 def twins_of(record: FileRecord, held: Iterable[FileRecord]) -> Iterator[FileRecord]:
     """Yield the held files of other commits that an installer could take in this one's place.
@@ -34,7 +36,10 @@ def refuse_twins(commit: str, new: Iterable[str], there: Iterable[str]) -> None:
     Two builds of one version are two files when their build tags say so. ``there`` are the names it has already:
     what these have among themselves is no matter of the new ones.
     """
-    known: dict[object, str] = {mark: name for name in there for mark in _marks(name)}
+    new = [*new]
+    # Reading ten thousand names takes a second, so only those are read that could clash.
+    digits = {*map(_digits, new)}
+    known: dict[object, str] = {mark: name for name in there if _digits(name) in digits for mark in _marks(name)}
     for name in new:
         for mark in _marks(name):
             other = known.setdefault(mark, name)
@@ -43,6 +48,12 @@ def refuse_twins(commit: str, new: Iterable[str], there: Iterable[str]) -> None:
                     f"{layout.distribution(commit, other)} and {name} are one distribution in two spellings",
                     hint="keep one of the two; a build tag tells two builds of one version apart",
                 )
+
+
+def _digits(filename: str) -> bytes:
+    """Return the digits 1 to 9 of a name without its tags: the same in every spelling of one version (PEP 440)."""
+    head = filename.rsplit("-", 3)[0] if filename.endswith(".whl") else filename
+    return head.encode().translate(None, _OTHERS)
 
 
 def _marks(filename: str) -> Iterator[object]:
