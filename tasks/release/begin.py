@@ -16,11 +16,10 @@ from tasks.release.promotion import PublishReport, execute_publish
 from tasks.release.promotion_plan import Parties, PublishPlan, Request
 from tasks.support import buildkite, console, paths
 from tasks.support.errors import ConfigurationError, MissingInputError, OmniError, UsageError
-from tasks.support.settings import Settings
-from tasks.support.source import choose_commit
+from tasks.support.settings import CHECKOUT, Settings
 from tasks.support.store import open_store
 from tasks.support.transfers import transfers
-from tasks.wheels.begin import commit_time, find_source
+from tasks.wheels.begin import Subject, commit_time, find_subject, locate_source
 
 VERSION_KEY = "release-version"
 """The key of Buildkite's meta-data that a release's version is asked for under."""
@@ -86,8 +85,9 @@ def read_request(
     move_latest: bool,
     untested: str | None,
     given_time: str | None,
-) -> tuple[Request, Path | None]:
-    """Check the words of a publish; return what they ask for, and the source where there is one.
+    checkout: Path = CHECKOUT,
+) -> tuple[Request, Subject]:
+    """Check the words of a publish; return what they ask for, and the commit and the source that are meant.
 
     A release's version is the given one, else Buildkite's meta-data ``release-version``.
     """
@@ -100,16 +100,17 @@ def read_request(
     if channel is Channel.RELEASE and parsed is None:
         told = buildkite.meta_data(settings, VERSION_KEY)
         parsed = parse_version(told, f"Buildkite's {VERSION_KEY}") if told is not None else None
-    checkout = find_source(settings)
-    sha = choose_commit(settings, commit, checkout)
-    time = commit_time(checkout, sha, given_time)
-    request = Request(channel, sha, parsed, move_latest, untested, time.moment if time is not None else None)
-    return request, checkout
+    about = find_subject(settings, commit, locate_source(settings, checkout=checkout), checkout=checkout)
+    time = commit_time(about.checkout, about.commit, given_time)
+    moment = time.moment if time is not None else None
+    return Request(channel, about.commit, parsed, move_latest, untested, moment), about
 
 
-def record_commit(settings: Settings, commit: str | None) -> str:
+def record_subject(settings: Settings, commit: str | None, *, checkout: Path = CHECKOUT) -> Subject:
     """Return the commit that a result is about; the source is not needed in a build."""
-    return choose_commit(settings, commit, None if settings.variable("BUILDKITE_COMMIT") else find_source(settings))
+    in_build = settings.variable("BUILDKITE_COMMIT") is not None
+    found = None if in_build else locate_source(settings, checkout=checkout)
+    return find_subject(settings, commit, found, checkout=checkout)
 
 
 def first_line(parties: Parties, request: Request) -> str:

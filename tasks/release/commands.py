@@ -79,7 +79,7 @@ def publish(
     from tasks.wheels.begin import ask_ancestry
 
     chosen = settings.load(profile=profile, store=store, source=source, staging=staging, public=public)
-    request, checkout = begin.read_request(
+    request, about = begin.read_request(
         chosen,
         channel,
         commit=commit,
@@ -91,8 +91,9 @@ def publish(
     parties = begin.open_parties(chosen)
     targets = [str(parties.public.name), parties.store.url]
     announce(chosen.profile, Deed.MOVE, targets, begin.first_line(parties, request), dry_run=dry_run)
+    about.tell()
     begin.require_ledger(chosen, parties.public.name, dry_run=dry_run)
-    plan = plan_publish(parties, request, ask_ancestry(checkout))
+    plan = plan_publish(parties, request, ask_ancestry(about.checkout))
     showing.publish_plan(plan)
     if dry_run:
         console.dry_run(plan.actions(), json=json)
@@ -135,9 +136,11 @@ def record(
 
     chosen = settings.load(profile=profile, store=store)
     name = results.check_cell(cell)
-    sha = begin.record_commit(chosen, commit)
+    about = begin.record_subject(chosen, commit)
+    sha = about.commit
     objects = open_store(chosen.store)
     announce(chosen.profile, Deed.RECORD, [objects.url], f"{name} of {sha} · {objects.url}", dry_run=dry_run)
+    about.tell()
     begin.require_ledger(chosen, repositories.choose(chosen).public, dry_run=dry_run)
     made = results.make_record(chosen, sha, name, results.ask_outcomes(chosen, sha, step or ()))
     written = results.write(objects, made) if not dry_run else False

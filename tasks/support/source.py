@@ -205,19 +205,6 @@ def ancestry(source: Path, older: str, newer: str) -> Ancestry:
     return Ancestry.UNKNOWN if shallow else Ancestry.DIVERGED
 
 
-def choose_commit(settings: Settings, flag: str | None, source: Path | None) -> str:
-    """Return the commit that a task is about: ``--commit``, else BUILDKITE_COMMIT, else HEAD of the source.
-
-    Raises UsageError for anything but 40 lower-case hexadecimal digits.
-    """
-    named = named_commit(settings, flag, source)
-    if named is not None:
-        return named[0]
-    if source is None:
-        raise UsageError("no commit is given", hint="pass --commit with the full hash")
-    return commit_of(source)
-
-
 def named_commit(settings: Settings, flag: str | None, source: Path | None) -> tuple[str, str] | None:
     """Return the commit that ``--commit`` or BUILDKITE_COMMIT names, and which of the two; None when neither does.
 

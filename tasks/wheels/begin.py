@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -53,10 +53,19 @@ def locate_source(settings: Settings, *, checkout: Path = CHECKOUT) -> Source | 
 
 @dataclass(frozen=True)
 class Subject:
-    """The commit that a task is about, and the checkout that is asked about it, where there is one."""
+    """The commit that a task is about, and the checkout that is asked about it, where there is one.
+
+    ``origin`` says where the commit comes from; None when ``--commit`` names it.
+    """
 
     commit: str
     checkout: Path | None
+    origin: str | None = field(default=None, compare=False)
+
+    def tell(self) -> None:
+        """Say which commit is meant and why, unless a flag names it."""
+        if self.origin is not None:
+            console.say(f"commit {self.commit} ({self.origin})")
 
 
 def choose_subject(
@@ -67,7 +76,21 @@ def choose_subject(
     files: Sequence[Path] = (),
     checkout: Path = CHECKOUT,
 ) -> Subject:
-    """Choose the commit that a task writes about, and say where it comes from unless ``flag`` names it.
+    """Choose the commit that a task writes about, and say where it comes from unless ``flag`` names it."""
+    subject = find_subject(settings, flag, found, files=files, checkout=checkout)
+    subject.tell()
+    return subject
+
+
+def find_subject(
+    settings: Settings,
+    flag: str | None,
+    found: Source | None,
+    *,
+    files: Sequence[Path] = (),
+    checkout: Path = CHECKOUT,
+) -> Subject:
+    """Choose the commit that a task writes about.
 
     ``--commit``, else BUILDKITE_COMMIT, else HEAD of the checkout that the given ``files`` lie in, else HEAD of the
     source. Raises UsageError when that would be a guess: the files lie in several checkouts, in another one than the
@@ -77,9 +100,7 @@ def choose_subject(
     named = source.named_commit(settings, flag, path)
     if named is not None:
         commit, origin = named
-        if flag is None:
-            console.say(f"commit {commit} ({origin})")
-        return Subject(commit, path)
+        return Subject(commit, path, origin if flag is None else None)
     tops = {top: source.commit_of(top) for file in files if (top := _top_around(file, checkout)) is not None}
     if found is not None and (found.where is Where.GIVEN or not tops):
         tops.setdefault(found.path, source.commit_of(found.path))
@@ -94,8 +115,7 @@ def choose_subject(
             f"no commit is given, and HEAD of {top}, the folder beside this tool, would be a guess",
             hint="pass --commit with the full hash, or --source DIR for the HEAD of that checkout",
         )
-    console.say(f"commit {commit} (HEAD of {top})")
-    return Subject(commit, top)
+    return Subject(commit, top, f"HEAD of {top}")
 
 
 def commit_to_build(settings: Settings, flag: str | None, path: Path) -> str:

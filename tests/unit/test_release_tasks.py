@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,26 @@ def read(chosen: Settings, channel: str, **given: Any) -> Request:
         **given,
     }
     return begin.read_request(chosen, channel, **words)[0]
+
+
+# The commit
+
+
+def test_a_commit_that_would_be_a_guess_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for wheels: HEAD of a checkout that only lies beside this tool is not what anybody asked for."""
+    library, tool = tmp_path / "vllm-omni", tmp_path / "tool"
+    tool.mkdir()
+    (library / "vllm_omni").mkdir(parents=True)
+    identity = ["-c", "user.name=T", "-c", "user.email=t@x"]
+    for words in (["init", "-q"], [*identity, "commit", "-q", "--allow-empty", "-m", "One"]):
+        subprocess.run(["git", *words], cwd=library, check=True)
+    monkeypatch.chdir(tool)
+    with pytest.raises(UsageError, match="would be a guess"):
+        read(settings(), "nightly", commit=None, checkout=tool)
+    with pytest.raises(UsageError, match="would be a guess"):
+        begin.record_subject(settings(), None, checkout=tool)
+    assert read(settings(), "nightly").commit == commit(1)
+    assert begin.record_subject(settings(BUILDKITE_COMMIT=commit(2)), None).commit == commit(2)
 
 
 # Repositories

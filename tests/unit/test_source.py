@@ -18,12 +18,12 @@ from tasks.support.settings import CHECKOUT, Settings, load
 from tasks.support.source import (
     Ancestry,
     ancestry,
-    choose_commit,
     commit_of,
     commit_time,
     has_git,
     is_dirty,
     library_python,
+    named_commit,
     resolve_source,
 )
 
@@ -387,15 +387,13 @@ def test_a_blob_is_no_commit(source: Path, history: dict[str, str]) -> None:
 # Which commit
 
 
-def test_the_flag_wins_then_the_build_then_head(source: Path) -> None:
+def test_the_flag_wins_over_the_build(source: Path) -> None:
     flag, build = "a" * 40, "b" * 40
-    assert choose_commit(settings(BUILDKITE_COMMIT=build), flag, source) == flag
-    assert choose_commit(settings(BUILDKITE_COMMIT=build), None, source) == build
-    assert choose_commit(settings(BUILDKITE_COMMIT=build), None, None) == build
-    for environment in ({}, {"BUILDKITE_COMMIT": ""}, {"BUILDKITE_COMMIT": "HEAD"}):
-        assert choose_commit(settings(**environment), None, source) == commit_of(source)
-        with pytest.raises(UsageError, match="no commit is given"):
-            choose_commit(settings(**environment), None, None)
+    for where in (source, None):
+        assert named_commit(settings(BUILDKITE_COMMIT=build), flag, where) == (flag, "--commit")
+        assert named_commit(settings(BUILDKITE_COMMIT=build), None, where) == (build, "BUILDKITE_COMMIT")
+        for environment in ({}, {"BUILDKITE_COMMIT": ""}, {"BUILDKITE_COMMIT": "HEAD"}):
+            assert named_commit(settings(**environment), None, where) is None
 
 
 @pytest.mark.parametrize("from_flag", [True, False])
@@ -421,14 +419,14 @@ def test_what_is_not_a_full_hash_is_refused_and_named(source: Path, value: str, 
     chosen = settings() if from_flag else settings(BUILDKITE_COMMIT=value)
     for where in (source, None):
         with pytest.raises(UsageError) as refused:
-            choose_commit(chosen, value if from_flag else None, where)
+            named_commit(chosen, value if from_flag else None, where)
         assert repr(value) in refused.value.message
         assert ("--commit" if from_flag else "BUILDKITE_COMMIT") in refused.value.message
 
 
 def test_an_empty_flag_is_refused(source: Path) -> None:
     with pytest.raises(UsageError):
-        choose_commit(settings(), "", source)
+        named_commit(settings(), "", source)
 
 
 def test_the_hint_has_the_full_hash_that_the_source_knows(source: Path) -> None:
@@ -436,7 +434,7 @@ def test_the_hint_has_the_full_hash_that_the_source_knows(source: Path) -> None:
     git(source, "tag", "-a", "-m", "x", "v1")
     for value in (head[:8], head.upper(), "main", "HEAD", "v1"):
         with pytest.raises(UsageError) as refused:
-            choose_commit(settings(), value, source)
+            named_commit(settings(), value, source)
         assert refused.value.hint == f"pass the full one: {head}"
 
 
