@@ -3,7 +3,8 @@ from __future__ import annotations
 import hashlib
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from tasks.images.pins import load_pins
 from tasks.pins import recording
-from tasks.pins.recording import execute_pin, plan_pin
+from tasks.pins.recording import PinPlan, execute_pin, plan_pin
 from tasks.support.errors import DataError, MissingInputError, OmniError, RemoteChangedError, UsageError
 
 AMD, ARM = b"for amd64", b"for arm64"
@@ -19,6 +20,7 @@ AMD, ARM = b"for amd64", b"for arm64"
 
 class Server(ThreadingHTTPServer):
     files: dict[str, bytes]
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -26,6 +28,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         data = self.server.files.get(self.path)
+        self.server.meanwhile()
         self.send_response(200 if data is not None else 404)
         self.send_header("Content-Length", str(len(data or b"")))
         self.end_headers()
@@ -46,33 +49,38 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def file(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a copy of the pins whose download is this server's; our own file wants https."""
+def file(tmp_path: Path) -> Path:
+    """Return a copy of the pins."""
     copy = tmp_path / "pins.yml"
     shutil.copy(recording.FILE, copy)
+    return copy
+
+
+@pytest.fixture
+def planned(file: Path, server: Server) -> Callable[[], PinPlan]:
+    """Return what plans to record from this server; the pins themselves must name an https address."""
     address = f"http://127.0.0.1:{server.server_address[1]}/${{version}}/${{platform}}"
 
-    def url(_pin: object, platform: str) -> str:
-        return address.replace("${version}", "v0.29.0").replace("${platform}", platform.replace("/", "-"))
+    def plan() -> PinPlan:
+        return PinPlan(replace(plan_pin("buildctl", file).pin, url=address))
 
-    monkeypatch.setattr("tasks.images.pins.DownloadPin.address", url)
-    return copy
+    return plan
 
 
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def test_what_came_is_recorded_and_nothing_else_changes(file: Path) -> None:
+def test_what_came_is_recorded_and_nothing_else_changes(file: Path, planned: Callable[[], PinPlan]) -> None:
     before = file.read_text()
-    plan = plan_pin("buildctl", file)
+    plan = planned()
     assert [row[0] for row in plan.actions()] == ["fetch", "fetch", "write"]
     assert execute_pin(plan, file) == {"linux/amd64": digest(AMD), "linux/arm64": digest(ARM)}
     assert load_pins(file).downloads["buildctl"].sha256 == {"linux/amd64": digest(AMD), "linux/arm64": digest(ARM)}
     after = file.read_text()
     assert after.replace(f'"{digest(AMD)}"', "null").replace(f'"{digest(ARM)}"', "null") == before
     stamp = file.stat().st_mtime_ns
-    execute_pin(plan_pin("buildctl", file), file)
+    execute_pin(planned(), file)
     assert file.stat().st_mtime_ns == stamp, "the same again is no write"
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
@@ -85,37 +93,35 @@ def test_a_digest_of_digits_alone_stays_a_text(file: Path) -> None:
     assert load_pins(file).downloads["buildctl"].sha256["linux/arm64"] == "1e" + "2" * 62
 
 
-def test_another_digest_is_recorded_only_when_that_is_asked_for(file: Path, server: Server) -> None:
-    execute_pin(plan_pin("buildctl", file), file)
+def test_another_digest_is_recorded_only_when_that_is_asked_for(
+    file: Path, server: Server, planned: Callable[[], PinPlan]
+) -> None:
+    execute_pin(planned(), file)
     before = file.read_bytes()
     server.files["/v0.29.0/linux-arm64"] = b"made anew"
     with pytest.raises(DataError, match="is recorded"):
-        execute_pin(plan_pin("buildctl", file), file)
+        execute_pin(planned(), file)
     assert file.read_bytes() == before
-    execute_pin(plan_pin("buildctl", file), file, replace=True)
+    execute_pin(planned(), file, replace=True)
     assert load_pins(file).downloads["buildctl"].sha256["linux/arm64"] == digest(b"made anew")
 
 
-def test_nothing_is_written_unless_every_file_came(file: Path, server: Server) -> None:
+def test_nothing_is_written_unless_every_file_came(file: Path, planned: Callable[[], PinPlan], server: Server) -> None:
     before = file.read_bytes()
     del server.files["/v0.29.0/linux-arm64"]
     with pytest.raises(MissingInputError):
-        execute_pin(plan_pin("buildctl", file), file)
+        execute_pin(planned(), file)
     assert file.read_bytes() == before
 
 
-def test_a_file_that_was_edited_meanwhile_is_left_alone(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = plan_pin("buildctl", file)
-    real = recording._with_digests
-
-    def edit(text: str, name: str, digests: dict[str, str]) -> str:
-        file.write_text(f"{text}# edited\n")
-        return real(text, name, digests)
-
-    monkeypatch.setattr(recording, "_with_digests", edit)
+def test_a_file_that_was_edited_meanwhile_is_left_alone(
+    file: Path, server: Server, planned: Callable[[], PinPlan]
+) -> None:
+    server.meanwhile = lambda: file.write_text(f"{file.read_text()}# edited\n")
     with pytest.raises(RemoteChangedError, match="changed meanwhile"):
-        execute_pin(plan, file)
-    assert file.read_text().endswith("# edited\n")
+        execute_pin(planned(), file)
+    assert "# edited" in file.read_text()
+    assert load_pins(file).downloads["buildctl"].sha256["linux/amd64"] is None
 
 
 def test_an_unknown_download_is_an_error_that_names_the_closest(file: Path) -> None:
@@ -124,8 +130,9 @@ def test_an_unknown_download_is_an_error_that_names_the_closest(file: Path) -> N
     assert "buildctl" in str(error.value.hint)
 
 
-def test_no_network_is_an_error_of_one_line(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.images.pins.DownloadPin.address", lambda _pin, _platform: "http://127.0.0.1:9/x")
+def test_no_network_is_an_error_of_one_line(file: Path, planned: Callable[[], PinPlan]) -> None:
+    before = file.read_bytes()
     with pytest.raises(OmniError) as error:
-        execute_pin(plan_pin("buildctl", file), file)
+        execute_pin(PinPlan(replace(planned().pin, url="http://127.0.0.1:9/${version}/${platform}")), file)
     assert error.value.exit_code in {69, 75}
+    assert file.read_bytes() == before
