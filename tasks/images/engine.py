@@ -22,6 +22,7 @@ from tasks.support.errors import (
     ServiceRefusedError,
     TemporaryError,
 )
+from tasks.support.packages import not_installed
 from tasks.support.redaction import redact
 from tasks.support.settings import Settings
 
@@ -166,9 +167,7 @@ def _connect(endpoint: Endpoint) -> Any:
         docker = import_module("docker")
         docker_errors = import_module("docker.errors")
     except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"{error.name} is not installed here", hint="install this tool's dependency group 'release'"
-        ) from error
+        raise not_installed(error.name or "docker") from error
     if endpoint.address.startswith("ssh:"):
         raise _no_engine(endpoint, "is reached through ssh, which docker-py needs more packages for")
     socket = Path(endpoint.address.removeprefix("unix://"))
