@@ -17,30 +17,6 @@ for _name in [name for name in os.environ if name.startswith("GIT_")]:
     del os.environ[_name]
 
 
-# Files whose tests wait for processes or try many boundaries: together they take longer than the fast set may.
-LONG = frozenset(
-    {
-        "test_bootstrap",
-        "test_copying",
-        "test_doctor",
-        "test_foresight",
-        "test_http_door",
-        "test_invoke_doctor",
-        "test_invoke_images",
-        "test_invoke_release",
-        "test_missing_packages",
-        "test_next_steps",
-        "test_process",
-        "test_pruning",
-        "test_rehearsal",
-        "test_release_races",
-        "test_store_contract",
-        "test_undo",
-        "test_yanking",
-    }
-)
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--repetitions", type=int, default=2, metavar="N", help="how often race tests repeat themselves (default: 2)"
@@ -57,11 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("fast")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.stem in LONG:
-            item.add_marker(pytest.mark.slow)
     if config.getoption("--sweep"):
         return
     left_out = [item for item in items if item.get_closest_marker("sweep") is not None]

@@ -25,6 +25,8 @@ import pytest
 
 from tests.wheel_factory import make_wheel
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 REPOSITORY = Path(__file__).parents[2]
 FILES = ("bootstrap.py", "interpreter.py", "rehearse", "test")
 PROGRAM = b"""

@@ -14,6 +14,8 @@ import pytest
 from tasks.support.variables import ALL
 from tests.contract.conftest import ROOT, Invoke, bare_site
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 RUNNER = ("invoke", "nox", "pyyaml", "packaging", "rich", "markdown-it-py", "mdurl", "pygments")
 ENGINE_LESS = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 

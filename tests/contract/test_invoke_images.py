@@ -10,6 +10,8 @@ import pytest
 
 from tests.contract.conftest import Invoke
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 
 

@@ -10,6 +10,8 @@ import pytest
 from tests.contract.conftest import Answer, Invoke
 from tests.factory_release import World, commit
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 COMMIT = "1" * 40
 MOVING = {
     "publish": ("release.publish", "nightly", "--commit", COMMIT, "--commit-time", "2026-01-01T00:00:00Z"),

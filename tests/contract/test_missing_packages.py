@@ -13,6 +13,8 @@ from tasks.support.store import open_store
 from tests.contract.conftest import ROOT, Invoke
 from tests.factory_index import RULES, commit, index_of, upload
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 OURS = "tasks"
 
 

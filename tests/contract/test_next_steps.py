@@ -16,6 +16,8 @@ from tests.contract.conftest import ROOT, Invoke
 from tests.factory_release import World, commit
 from tests.skopeo import skopeo
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 NAMED = re.compile(r"""invoke ([a-z]+(?:\.[a-z_]+)+)|command\("([a-z.]+)\"""")
 
 

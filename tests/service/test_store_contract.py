@@ -24,6 +24,8 @@ from tasks.support.store import ABSENT, ConditionFailedError, Headers, ObjectSto
 from tasks.support.store_s3 import Limits
 from tests.services import S3Server, plain_client
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 PAGE = Headers("text/html; charset=utf-8", "no-cache")
 WHEEL = Headers("application/octet-stream", "public, max-age=31536000, immutable")
 LARGE = Limits().single_bytes + 1

@@ -19,6 +19,8 @@ import pytest
 from bootstrap import Builder, Environment, Stop, pip_settings, uv_settings
 from interpreter import newer_pythons
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 REPOSITORY = Path(__file__).parents[2]
 SCRIPTS = REPOSITORY / "scripts"
 

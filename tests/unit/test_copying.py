@@ -34,6 +34,8 @@ from tests.factory_image import Image, attested, image, index, layer, noise, sto
 from tests.faults import in_child, memory_folder
 from tests.registry_faults import Hooked, Mountless, Strike, kill, nothing, raising
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 ONE = Limits(workers=1, attempts=3, pause=0.001)
 FOUR = Limits(attempts=3, pause=0.001)
 BASE = layer({"base": noise("base", 30_000)})

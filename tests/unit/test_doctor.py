@@ -23,6 +23,8 @@ from tasks.support.errors import ConfigurationError
 from tasks.support.settings import CHECKOUT, Settings, load
 from tasks.support.store import Headers, open_store
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 PATH = os.environ["PATH"]
 
 

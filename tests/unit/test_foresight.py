@@ -16,6 +16,8 @@ from tasks.wheels.wanted import left_alone, refusal
 from tests.factory_index import commit, index_of, move, nightly, rollback, upload
 from tests.faults import tree
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 
 @pytest.fixture
 def index(tmp_path: Path) -> Index:

@@ -37,6 +37,8 @@ from tasks.support.http_door import body_of, open_session, user_agent
 from tasks.support.settings import CHECKOUT
 from tests.services import find_program, service_missing
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 Answer = Callable[["Handler"], None]
 
 

@@ -24,6 +24,8 @@ from tasks.support.errors import ConfigurationError, DataError, MissingInputErro
 from tasks.support.process import capture, stream
 from tasks.support.settings import CHECKOUT
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 HERE = Path("/")
 PATIENCE = 60.0
 

@@ -23,6 +23,8 @@ from tests.factory_index import commit, held, index_of, move, nightly, rollback,
 from tests.faults import Counting, Meddling, Wrapped, broken, memory_folder, run_killed, tree
 from tests.scenarios import adopt, prune, put_foreign, yank
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 SOON = timedelta(days=30)
 REQUIRED = ("key", "version", "sha256", "uploaded", "commit_time", "commit_time_from")
 

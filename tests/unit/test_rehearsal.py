@@ -22,6 +22,8 @@ from tasks.release.run_folder import explain, explained, new_folder
 from tasks.support.command_line import Command
 from tasks.support.errors import OmniError
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 CHECKOUT = Path(__file__).parents[2]
 
 

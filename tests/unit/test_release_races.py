@@ -30,6 +30,8 @@ from tests.factory_release import World, commit, is_whole, nightly, release
 from tests.faults import Counting, Meddling, memory_folder
 from tests.registry_faults import Hooked, Strike, raising
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 GROUP = floating_group(Channel.NIGHTLY).names
 RULE = RetentionRule(keep=2, younger_than=timedelta(0))
 REFUSED = raising(lambda: OmniError("no"))

@@ -23,6 +23,8 @@ from tests.factory_release import World, commit, nightly
 from tests.faults import Meddling, in_child, memory_folder
 from tests.registry_faults import Hooked, Strike, kill
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 GROUP = ("nightly-x86_64", "nightly-aarch64", "nightly")
 
 

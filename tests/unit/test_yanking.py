@@ -15,6 +15,8 @@ from tests.factory_index import commit, index_of, move, nightly, upload
 from tests.faults import Counting, Meddling, broken, tree
 from tests.scenarios import prune, yank
 
+pytestmark = pytest.mark.slow  # together these take longer than the fast set may
+
 
 @pytest.fixture
 def index(tmp_path: Path) -> Index:
