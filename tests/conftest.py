@@ -27,7 +27,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Try fewer generated cases in the fast set; a run of everything tries hypothesis' own number."""
+    """Try fewer generated cases in the fast set; a run of everything tries hypothesis' own number.
+
+    A run that is started by nohup or from a hook inherits signals that are ignored: the tests of signals need them as
+    a person's shell hands them out.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
     if "not slow" in config.option.markexpr:
         settings.register_profile("fast", max_examples=20)
         settings.load_profile("fast")
