@@ -68,6 +68,7 @@ class NativeFile:
     top: Mapping[str, Any]
     lines: Mapping[str, int]
     entries: tuple[Step | Group, ...]
+    warnings: tuple[str, ...] = ()
 
     def steps(self) -> Iterator[tuple[Group | None, Step]]:
         """Return every step with the group around it, in the file's order."""
