@@ -27,6 +27,8 @@ _FIRST = frozenset("+-.0123456789~nNtTfF")
 _INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _BASES = (16, 2, 8, 10)
+_POINT_FIRST = re.compile(r"\.[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+(?:_[0-9]+)*)?")
+_ODD = re.compile(r"0[bo][-+][0-9]+")  # Go takes 0b-1 for a number, which no reader expects
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,10 @@ def read_document(data: bytes, name: str) -> Document:
 
 
 def plain_scalar(text: str) -> Any:
-    """Return what the agent takes a plain scalar for: text, number, truth value, None; ValueError for NaN and infinity.
+    """Return what the agent takes a plain scalar for: text, number, truth value or None.
 
-    A number with a leading zero is octal where it can be and else decimal; underscores in numbers are dropped.
+    A number with a leading zero is octal where it can be and else decimal; underscores in numbers are dropped; a date
+    is a text. ValueError for what JSON does not have (NaN, infinity) and for ``0b-1``.
     """
     if text[:1] not in _FIRST and text:
         return text
@@ -82,7 +85,7 @@ def plain_scalar(text: str) -> Any:
     if text in _ENDLESS:
         raise ValueError(text)
     if text[0] == ".":
-        return _float(text)
+        return _float(text.replace("_", "")) if _POINT_FIRST.fullmatch(text) else text
     if text[0] not in "+-0123456789":
         return text
     number = text.replace("_", "")
@@ -90,10 +93,13 @@ def plain_scalar(text: str) -> Any:
     if match:
         sign, *digits = match.groups()
         base, found = next((base, part) for base, part in zip(_BASES, digits, strict=True) if part is not None)
-        if len(found) <= 64:  # noqa: PLR2004 - the digits of 64 bits in base 2; what is longer is out of range
-            value = int(found, base) * (-1 if sign == "-" else 1)
+        digits_of_value = found.lstrip("0") or "0"
+        if len(digits_of_value) <= 64:  # noqa: PLR2004 - the digits of 64 bits in base 2; more are out of range
+            value = int(digits_of_value, base) * (-1 if sign == "-" else 1)
             if -(2**63) <= value < (2**63 if sign else 2**64):
                 return value
+    if _ODD.fullmatch(number):
+        raise ValueError(text)
     result = _float(number)
     return text if isinstance(result, str) else result
 
@@ -120,10 +126,11 @@ def _decoded(data: bytes, name: str) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(f"{name}:{line}: the file is not UTF-8: {error.reason}", hint="save it as UTF-8") from error
-    at = text.find("\0")
-    if at >= 0:
-        line = text.count("\n", 0, at) + 1
-        raise DataError(f"{name}:{line}: there is a NUL byte", hint="the file is damaged, or not UTF-8")
+    for letter, what in (("\0", "a NUL byte"), ("\ufeff", "a byte order mark in the middle of the file")):
+        at = text.find(letter)
+        if at >= 0:
+            line = text.count("\n", 0, at) + 1
+            raise DataError(f"{name}:{line}: there is {what}", hint="save the file as UTF-8 without it")
     return text
 
 
@@ -225,7 +232,7 @@ class _Builder:
                 try:
                     value = plain_scalar(value)
                 except ValueError:
-                    raise self._fail(line, f"{value} is no number that JSON has", "put it in quotes") from None
+                    raise self._fail(line, f"{value!r} can be read in two ways", "put it in quotes") from None
         elif style == '"':
             self._check_escaped(value, line)
         if event.anchor is not None:
