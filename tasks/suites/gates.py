@@ -173,3 +173,27 @@ def _written(condition: Condition) -> str:
 def _any(terms: Iterable[str]) -> str:
     found = list(terms)
     return found[0] if len(found) == 1 else f"({' || '.join(found)})"
+
+
+def opened_by(gate: Gate, build: Facts) -> Condition | None:
+    """Return the first condition that a build meets, or None."""
+    return next((condition for condition in gate.conditions if _is_met(condition, build)), None)
+
+
+def described(condition: Condition) -> str:
+    """Return a condition in words, as a part of a sentence: ``main with NIGHTLY``, ``label ready outside main``."""
+    labels = f"label {' or '.join(condition.labels)}" if condition.labels else ""
+    words = {Branch.ANY: "" if labels else "any build", Branch.MAIN: "main", Branch.OTHER: "outside main"}
+    found = [labels, words[condition.branch]]
+    if condition.fork is not None:
+        found.append("from a fork" if condition.fork else "not from a fork")
+    if condition.schedules:
+        found.append(f"with {' or '.join(condition.schedules)}")
+    if condition.without:
+        found.append(f"without {', '.join(condition.without)}")
+    return " ".join(word for word in found if word)
+
+
+def wanted(gate: Gate) -> str:
+    """Return in words what would open a gate."""
+    return ", or ".join(described(condition) for condition in gate.conditions) or "what no build has"

@@ -12,7 +12,18 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 
-from tasks.suites.gates import SCHEDULES, Branch, Condition, Facts, Gate, holds, labels_of, schedules_only, union
+from tasks.suites.gates import (
+    SCHEDULES,
+    Branch,
+    Condition,
+    Facts,
+    Gate,
+    holds,
+    labels_of,
+    schedules_only,
+    union,
+    wanted,
+)
 from tasks.support.errors import UsageError, did_you_mean, unknown_choice
 from tasks.support.settings import CHECKOUT
 from tasks.support.strict_yaml import Node, read_file
@@ -67,6 +78,13 @@ class Cell:
     def open_groups(self, build: Facts, *, skipped: bool = False) -> tuple[Group, ...]:
         """Return the groups whose gates are open; ``skipped`` as in ``gate_of``."""
         return tuple(group for group in self.groups if holds(gate_of(group, skipped=skipped), build))
+
+    def shut(self, build: Facts, title: str, key: str | None = None, *, skipped: bool = False) -> str | None:
+        """Return why the group of what has this title and key does not run in a build, or None when it does."""
+        group = self.group_of(title, key)
+        if holds(gate_of(group, skipped=skipped), build):
+            return None
+        return f"group {group.name} needs {wanted(group.gate)}"
 
     def unmatched_labels(self, present: Iterable[str]) -> tuple[str, ...]:
         """Return the labels that upload the cell, but open none of the groups that its file really has (by name)."""
