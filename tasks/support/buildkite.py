@@ -1,17 +1,24 @@
-"""Talking to the Buildkite agent: group markers, annotations, meta-data and step outcomes."""
+"""Talking to the Buildkite agent: group markers, annotations, meta-data, step outcomes and uploads of pipelines."""
 
 from __future__ import annotations
 
 import shutil
 
 from tasks.support import console, paths
-from tasks.support.command_line import last_useful_line
-from tasks.support.errors import ConfigurationError, MissingInputError, OmniError, ServiceRefusedError
+from tasks.support.command_line import TIMED_OUT, last_useful_line
+from tasks.support.errors import (
+    ConfigurationError,
+    MissingInputError,
+    OmniError,
+    ServiceRefusedError,
+    TemporaryError,
+)
 from tasks.support.process import Captured, capture
 from tasks.support.settings import Settings, on_buildkite
 
 AGENT = "buildkite-agent"
 _TIMEOUT = 60.0
+_UPLOAD_TIMEOUT = 600.0  # the agent tries again by itself for some minutes while Buildkite does not answer
 _NOT_SET = 100  # the agent's exit code for a meta-data key that nobody set
 
 
@@ -63,10 +70,24 @@ def step_outcome(settings: Settings, step: str) -> str:
     return outcome
 
 
-def _agent(settings: Settings, *words: str, stdin: bytes | None = None) -> Captured:
+def upload_pipeline(settings: Settings, document: bytes) -> None:
+    """Add a pipeline's steps to the running build, right after the step that runs.
+
+    The agent interpolates ``$`` in it, and refuses it when it holds the value of a variable with a secret's name.
+    Raises ServiceRefusedError with the agent's own last line, TemporaryError when the agent did not end in time.
+    """
+    answer = _agent(settings, "pipeline", "upload", "--reject-secrets", stdin=document, timeout=_UPLOAD_TIMEOUT)
+    if answer.code == TIMED_OUT:
+        raise TemporaryError(f"{AGENT} did not end its upload within {_UPLOAD_TIMEOUT:.0f} s")
+    if answer.code:
+        said = last_useful_line(answer.stderr or answer.stdout) or "it said nothing"
+        raise ServiceRefusedError(f"{AGENT} did not upload the pipeline (exit code {answer.code}): {said}")
+
+
+def _agent(settings: Settings, *words: str, stdin: bytes | None = None, timeout: float = _TIMEOUT) -> Captured:
     program = shutil.which(AGENT, path=settings.variable("PATH"))
     if program is None:
         raise ConfigurationError(
             f"{AGENT} is not on PATH", hint="in a container, mount the agent (mount-buildkite-agent: true)"
         )
-    return capture((program, *words), cwd=paths.current_folder(), stdin=stdin, timeout=_TIMEOUT, check=False)
+    return capture((program, *words), cwd=paths.current_folder(), stdin=stdin, timeout=timeout, check=False)

@@ -1,0 +1,61 @@
+"""What a step's commands name: the tests that it runs, and the files that every such step depends on besides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+_TESTS = "tests"
+# The options of pytest whose value is what is left out, or only where something is written to.
+_NOT_RUN = re.compile(r"--(?:ignore|ignore-glob|deselect|junitxml|junit-xml|basetemp|rootdir|cov)(?:=|\s+)\S+")
+_WORD = re.compile(r"[^\s'\"();|&<>=,`]+")
+
+
+def commands_of(body: Mapping[str, Any]) -> str:
+    """Return a step's commands as one text; what is no text is left out."""
+    found = []
+    for name in ("command", "commands"):
+        value = body.get(name)
+        found += [line for line in (value if isinstance(value, list) else [value]) if isinstance(line, str)]
+    return "\n".join(found)
+
+
+def tests_of(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the files, folders and patterns below the tests' folder that a step's commands name, each once, in order.
+
+    ``file.py::case`` is its file; a path that starts outside of the checkout counts from the tests' folder on; what
+    ``--ignore`` and ``--deselect`` name is not run and does not count. Comments of the shell are no commands.
+    """
+    text = "\n".join(line for line in commands_of(body).splitlines() if not line.lstrip().startswith("#"))
+    if _TESTS not in text:
+        return ()
+    found = (_below(word) for word in _WORD.findall(_NOT_RUN.sub(" ", text)))
+    return tuple(dict.fromkeys(path for path in found if path))
+
+
+def _below(word: str) -> str | None:
+    path = word.partition("::")[0].removesuffix("/...").rstrip(".:")
+    folder = path.endswith("/")
+    parts = PurePosixPath(path).parts
+    if _TESTS not in parts or "$" in path or ".." in parts:
+        return None
+    below = "/".join(parts[parts.index(_TESTS) :])
+    name = parts[-1]
+    return f"{below}/" if folder or ("." not in name and "*" not in name) else below
+
+
+def conftests_of(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the conftest.py files that pytest would read above these paths, each once, the outermost first."""
+    return tuple(dict.fromkeys(name for path in paths for name in _above(path)))
+
+
+def _above(path: str) -> Iterator[str]:
+    yield "conftest.py"
+    folder = ""
+    for part in PurePosixPath(path).parts[: None if path.endswith("/") else -1]:
+        if any(letter in part for letter in "*?["):
+            break
+        folder += f"{part}/"
+        yield f"{folder}conftest.py"
