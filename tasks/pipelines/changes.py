@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
+from tasks.pipelines.branch_records import uploaded_ancestor
 from tasks.pipelines.build_facts import Build
 from tasks.support.command_line import last_useful_line
 from tasks.support.errors import DataError, MissingInputError, OmniError, UsageError
@@ -184,11 +185,6 @@ class _History:
         parent = _PARENT.search(header)
         return parent[1].decode() if parent else None
 
-    def newest(self, commit: str, candidates: frozenset[str]) -> str | None:
-        """Return the candidate that is an ancestor of the commit and that no other such one descends from."""
-        lines = git(self.source, "rev-list", "--topo-order", commit).text.split()
-        return next((line for line in lines if line in candidates), None)
-
     def fetch(self, *, branch: str | None = None, commit: str | None = None, deepen: bool = False) -> bool:
         """Fetch a branch of origin, a commit or both, once; whatever comes of it, the answer is in the repository.
 
@@ -268,7 +264,7 @@ def _against_given(look: _History, subject: str, given: str) -> tuple[str, str]:
             f"--base names no commit of {look.source}: {given}{look.why()}",
             hint="pass a branch, a tag or a commit's hash that the checkout or its origin has",
         )
-    return _merge_base(look, subject, tip, given)
+    return _merge_base(look, subject, tip, given[:7] if _HASH.fullmatch(given) else given)
 
 
 def _against_queue(look: _History, subject: str, base: str) -> tuple[str, str]:
@@ -307,11 +303,10 @@ def _against_branch(look: _History, subject: str, branch: str, *, proposed: bool
 
 
 def _against_uploaded(look: _History, subject: str, record: Sequence[str]) -> tuple[str | None, str]:
-    candidates = frozenset(record) - {subject}
-    found = look.newest(subject, candidates) if candidates else None
-    if candidates and found is None and look.is_shallow():
+    found = uploaded_ancestor(look.source, subject, record)
+    if found is None and set(record) - {subject} and look.is_shallow():
         look.fetch(commit=subject, deepen=True)
-        found = look.newest(subject, candidates)
+        found = uploaded_ancestor(look.source, subject, record)
         if found is None and look.is_shallow():
             raise _UnknownError(
                 f"the checkout's history ends before any commit whose pipeline was uploaded{look.why()}"
