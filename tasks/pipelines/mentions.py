@@ -8,21 +8,24 @@ from pathlib import PurePosixPath
 from typing import Any
 
 _TESTS = "tests"
-# The options of pytest whose value is what is left out, or only where something is written to.
-_NOT_RUN = re.compile(r"--(?:ignore|ignore-glob|deselect|junitxml|junit-xml|basetemp|rootdir|cov)(?:=|\s+)\S+")
+# The options of pytest whose value is left out, or an expression, or where something is written to.
+_NOT_RUN = re.compile(
+    r"--(?:ignore|ignore-glob|deselect|junitxml|junit-xml|basetemp|rootdir|cov)(?:=|\s+)\S+"
+    r"|(?<!\S)-[km][\s=]*(?:'[^']*'|\"[^\"]*\"|\S+)"
+)
 _WORD = re.compile(r"[^\s'\"();|&<>=,`]+")
 
 
 def commands_of(body: Mapping[str, Any]) -> str:
     """Return a step's commands as one text; what is no text is left out."""
     found = []
-    for name in ("command", "commands"):
+    for name in ("command", "commands", "script"):
         value = body.get(name)
         found += [line for line in (value if isinstance(value, list) else [value]) if isinstance(line, str)]
     return "\n".join(found)
 
 
-def tests_of(body: Mapping[str, Any]) -> tuple[str, ...]:
+def named_tests(body: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the files, folders and patterns below the tests' folder that a step's commands name, each once, in order.
 
     ``file.py::case`` is its file; a path that starts outside of the checkout counts from the tests' folder on; what
@@ -46,7 +49,7 @@ def _below(word: str) -> str | None:
     return f"{below}/" if folder or ("." not in name and "*" not in name) else below
 
 
-def conftests_of(paths: Iterable[str]) -> tuple[str, ...]:
+def conftests_above(paths: Iterable[str]) -> tuple[str, ...]:
     """Return the conftest.py files that pytest would read above these paths, each once, the outermost first."""
     return tuple(dict.fromkeys(name for path in paths for name in _above(path)))
 

@@ -3,7 +3,8 @@
 The first of these that fits a step is its reason:
 
 1. The caller asked for steps or groups by name: those run, whatever changed, and nothing else does (CHOSEN, GROUP).
-2. The whole pipeline is skipped: documentation or skip marks only (SKIPPED). ``--all``, RUN_ALL=1 and its label lift it.
+2. The whole pipeline is skipped: documentation or skip marks only (SKIPPED). ``--all``, RUN_ALL=1 and the label lift
+   that.
 3. The gate of the step's group is shut for this build (GATE). ``--all`` opens every gate; RUN_ALL=1 and the label do
    not: they say that changes do not matter, not that another tier is wanted.
 4. The step has no path rules, nor has its group: it runs always (ALWAYS).
@@ -48,6 +49,9 @@ E2E_TITLE = "E2E Test"
 Named = Callable[[str, str | None], bool]
 """Judges a group by its title and key, and a step outside of all groups by its own."""
 
+Shut = Callable[[str, str | None], Reason | None]
+"""Returns why nothing of such a group runs: its gate is shut, or nothing but a schedule opens it; else None."""
+
 Chain = Callable[[Sequence[str]], tuple[str, ...] | None]
 """Returns how one of these tests reaches a changed file through imports, the test first; None when none does."""
 
@@ -75,15 +79,14 @@ def select(
     *,
     choice: Choice = NOTHING_ASKED,
     skip: Reason | None = None,
-    shut: Callable[[str, str | None], str | None] | None = None,
+    shut: Shut | None = None,
     is_e2e: Named = lambda title, _key: E2E_TITLE in title,
     imports: Chain | None = None,
 ) -> tuple[Decision, ...]:
     """Return a decision for every step of the file, in its order; the module says by which rules.
 
-    ``skip`` is why nothing runs, when that was decided before. ``shut`` returns why the gate of a group is shut, asked
-    with its title and key (a step outside of all groups: its own), None when it is open; ``is_e2e`` says of the same
-    two whether that is one of the end-to-end tests. Pure: nothing is read or printed. Raises DataError with file and
+    ``skip`` is why nothing runs, when that was decided before. ``shut`` judges the gates of
+    groups, ``is_e2e`` says which are end-to-end tests. Pure: nothing is read or printed. Raises DataError with file and
     line for rules that are no list of paths, UsageError for a step or group that is not there.
     """
     places = [Place(step, group) for group, step in file.steps()]
@@ -170,7 +173,7 @@ class _Judge:
         build: Build,
         run_all: bool,
         skip: Reason | None,
-        shut: Callable[[str, str | None], str | None] | None,
+        shut: Shut | None,
         imports: Chain | None,
     ) -> None:
         self._file, self._changes, self._rules, self._build = file, changes, rules, build
@@ -206,7 +209,7 @@ class _Judge:
         if self._shut is not None and not self._run_all and not (structural and place.group is None):
             closed = self._shut(*_title_and_key(place))
             if closed is not None:
-                return False, Reason(Why.GATE, closed)
+                return False, closed
         if gated is None:
             return None if structural else (True, Reason(Why.ALWAYS, "no path rules: always"))
         if self._everything is not None:
@@ -247,8 +250,8 @@ class _Judge:
             around = self._of_groups[id(place.group)]
         if own is None and around is None:
             return None
-        tests = mentions.tests_of(place.step.body)
-        implicit = (self._file.name, *mentions.conftests_of(tests))
+        tests = mentions.named_tests(place.step.body)
+        implicit = (self._file.name, *mentions.conftests_above(tests))
         by_imports = any(bool(one.body.get(IMPORTS)) for one in (place.step, place.group) if one is not None)
         return _Gated(own, around, tests, by_imports, (*_rules_of_tests(tests), *map(literal, implicit)))
 
