@@ -1,0 +1,68 @@
+"""Keys of the pipeline that nobody reads, and keys of steps that are there twice.
+
+Unknown keys of steps and groups are found by the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from tasks.pipelines.checks.findings import Finding, Level, Subject, name_of
+from tasks.pipelines.model import KEYS, Group, Step
+from tasks.support.errors import did_you_mean
+
+TOP_KEYS = frozenset({"selection_tests", "run_all", "ignore", "unmatched"})
+_ALIASES = (KEYS, ("label", "name"), ("command", "commands"))
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """Yield unknown keys of the pipeline, names for one thing that disagree, and doubled keys of steps."""
+    yield from _unknown_at_the_top(subject)
+    yield from _doubled(subject)
+    for entry in subject.entries():
+        for names in _ALIASES:
+            found = [name for name in names if name in entry.body]
+            if len(found) > 1 and len({str(entry.body[name]) for name in found}) > 1:
+                yield subject.finding(
+                    Level.ERROR,
+                    "two-names",
+                    f"{' and '.join(found)} mean the same and say different things",
+                    entry=entry,
+                    key=found[1],
+                    hint=f"keep {found[0]}",
+                )
+
+
+def _unknown_at_the_top(subject: Subject) -> Iterator[Finding]:
+    from tasks.pipelines.checks.schema import known_keys
+
+    known: Collection[str] = known_keys(None) | TOP_KEYS
+    for key in subject.file.top:
+        if key not in known and not key.startswith("x-"):
+            hint = did_you_mean(key, known) or "a key that holds shared text begins with x-"
+            yield subject.finding(
+                Level.ERROR, "unknown-key", f"unknown key {key!r} of the pipeline", key=key, hint=hint
+            )
+
+
+def _doubled(subject: Subject) -> Iterator[Finding]:
+    first: dict[str, Step | Group] = {}
+    for entry in subject.entries():
+        if entry.key is None:
+            continue
+        other = first.setdefault(entry.key, entry)
+        if other is not entry:
+            at = subject.where(other, _key_name(other)).rpartition(":")[2]
+            yield subject.finding(
+                Level.ERROR,
+                "duplicate-key",
+                f"duplicate key {entry.key}: line {at} has it already"
+                + (f" ({name_of(other)})" if name_of(other) != entry.key else ""),
+                entry=entry,
+                key=_key_name(entry),
+                hint="Buildkite refuses the upload; give one of them another key",
+            )
+
+
+def _key_name(entry: Step | Group) -> str:
+    return next(name for name in KEYS if entry.body.get(name))

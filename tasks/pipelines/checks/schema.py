@@ -1,0 +1,204 @@
+"""Every step as Buildkite will see it, held against Buildkite's own schema (the copy that check-jsonschema ships).
+
+Each step is held against the definition of its own kind, not against any of fourteen: so a message is about what the
+step is, and names the key and its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tasks.pipelines.checks.findings import Finding, Level, Subject
+from tasks.pipelines.expanding import choose, expand, is_command
+from tasks.pipelines.model import Group, Step
+from tasks.pipelines.rendering import PRIVATE_KEYS
+from tasks.pipelines.structure import structural_kind
+from tasks.suites.presets import Presets
+from tasks.support.errors import DataError, did_you_mean
+
+if TYPE_CHECKING:
+    from jsonschema import Draft7Validator
+    from jsonschema.exceptions import ValidationError
+
+_LONGEST = 200
+_TYPES = {
+    "object": "a mapping",
+    "array": "a list",
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "empty",
+}
+
+
+def check(subject: Subject, presets: Presets) -> Iterator[Finding]:
+    """Yield what the schema says of the pipeline, of each group and of each step with its preset written out."""
+    for key, value in subject.file.top.items():
+        if key in _document()["properties"] and key != "steps":
+            for error in _validator(f"#/properties/{key}").iter_errors(value):
+                yield _finding(subject, None, key, error, known_keys(None))
+    for entry in subject.entries():
+        kind = kind_of(entry)
+        body = {key: value for key, value in entry.body.items() if key not in PRIVATE_KEYS}
+        if isinstance(entry, Group):
+            body["steps"] = ["wait"]  # its real ones are looked at one by one
+        else:
+            try:
+                body = rendered(subject, entry, presets)
+            except DataError as problem:
+                yield subject.raised(problem, "preset", entry)
+        for error in _validator(f"#/definitions/{kind}").iter_errors(body):
+            yield from _findings(subject, entry, error, known_keys(kind) | PRIVATE_KEYS)
+
+
+def rendered(subject: Subject, step: Step, presets: Presets) -> dict[str, Any]:
+    """Return a step with nothing of ours left in it; DataError where its preset does not fit."""
+    body = {key: value for key, value in step.body.items() if key not in PRIVATE_KEYS}
+    if subject.is_amd or not is_command(step.body):
+        return body
+    preset = choose(step, presets, agents_above=bool(subject.file.top.get("agents")))
+    return body if preset is None else expand(body, preset)
+
+
+def kind_of(entry: Step | Group) -> str:
+    """Return the name of the schema's definition for what an entry is."""
+    if isinstance(entry, Group):
+        return "groupStep"
+    if "trigger" in entry.body or entry.body.get("type") == "trigger":
+        return "triggerStep"
+    kind = structural_kind(entry)
+    if kind is None and "manual" in entry.body:
+        kind = "block"
+    if kind == "wait" and "waiter" in entry.body:
+        return "nestedWaitStep"
+    return f"{kind}Step" if kind else "commandStep"
+
+
+@cache
+def known_keys(kind: str | None) -> frozenset[str]:
+    """Return the keys that the schema has for a kind of step, or for the pipeline."""
+    holder = _document() if kind is None else _document()["definitions"][kind]
+    return frozenset(holder["properties"])
+
+
+@cache
+def _document() -> Mapping[str, Any]:
+    import json
+    from importlib.resources import files
+
+    path = files("check_jsonschema").joinpath("builtin_schemas", "vendor", "buildkite.json")
+    document: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
+    return document
+
+
+@cache
+def _validator(reference: str) -> Draft7Validator:
+    from jsonschema import Draft7Validator
+
+    holder = {"$schema": _document()["$schema"], "definitions": _document()["definitions"]}
+    name = reference.rpartition("/")[2]
+    wanted = _document()["properties"][name] if reference.startswith("#/properties/") else {"$ref": reference}
+    return Draft7Validator({**holder, "allOf": [wanted]})
+
+
+def _findings(
+    subject: Subject, entry: Step | Group, error: ValidationError, known: Collection[str]
+) -> Iterator[Finding]:
+    """Yield one finding for an error, but one for each key that is not known."""
+    if error.validator == "additionalProperties" and not error.path:
+        for key in entry.body:
+            if key not in known:
+                what = "group" if isinstance(entry, Group) else "step"
+                hint = did_you_mean(key, known) or "Buildkite knows no such key, and we have none"
+                yield subject.finding(
+                    Level.ERROR, "unknown-key", f"unknown key {key!r} of the {what}", entry=entry, key=key, hint=hint
+                )
+        return
+    yield _finding(subject, entry, str(error.path[0]) if error.path else None, error, known)
+
+
+def _finding(
+    subject: Subject, entry: Step | Group | None, key: str | None, error: ValidationError, known: Collection[str]
+) -> Finding:
+    best = _best(error)
+    path = [str(part) for part in best.absolute_path]
+    if entry is None and key is not None:
+        path.insert(0, key)
+    names = [part for part in path if not part.isdecimal()]
+    fragment = f"{names[-1]}:" if len(names) > 1 else None
+    text, hint = _text(best)
+    return subject.finding(
+        Level.ERROR,
+        "schema",
+        f"{_dotted(path)} {text}" if path else text,
+        entry=entry,
+        key=key,
+        fragment=fragment,
+        hint=hint or (did_you_mean(key, known) if key and key not in known else None),
+    )
+
+
+def _best(error: ValidationError) -> ValidationError:
+    """Return the part of an ``anyOf`` error that comes closest: of the alternative that fits the value's type best."""
+    while error.context:
+        branches: dict[int, list[ValidationError]] = {}
+        for child in error.context:
+            branches.setdefault(int(child.relative_schema_path[0]), []).append(child)
+        depth = len(error.absolute_path)
+        fitting = [
+            found
+            for found in branches.values()
+            if not any(one.validator in {"type", "enum"} and len(one.absolute_path) == depth for one in found)
+        ]
+        if not fitting:
+            return error
+        error = max((found[0] for found in fitting), key=lambda one: len(one.absolute_path))
+    return error
+
+
+def _text(error: ValidationError) -> tuple[str, str | None]:
+    value, wanted = error.instance, error.validator_value
+    if error.validator == "additionalProperties" and isinstance(value, Mapping):
+        known = error.schema.get("properties", {}) if isinstance(error.schema, Mapping) else {}
+        extra = [str(key) for key in value if key not in known]
+        hint = next((found for key in extra if (found := did_you_mean(key, known))), None)
+        return f"has unknown keys: {', '.join(extra)}", hint
+    if error.validator == "type":
+        return f"must be {_types(wanted)}, not {_shown(value)}", None
+    if error.validator == "enum":
+        return f"must be one of {', '.join(map(str, wanted))}, not {_shown(value)}", None
+    if error.validator == "required":
+        return error.message.replace(" is a required property", " is missing"), None
+    if error.validator in {"anyOf", "oneOf"}:
+        alternatives = {_types(child.validator_value) for child in error.context or () if child.validator == "type"}
+        return (
+            f"must be {' or '.join(sorted(alternatives))}, not {_shown(value)}" if alternatives else _cut(error)
+        ), None
+    if error.validator == "pattern":
+        return f"{_shown(value)} has characters that are not allowed; allowed is {wanted}", None
+    if error.validator == "not":
+        return f"{_shown(value)} is not allowed: it looks like a UUID or has a matrix value in it", None
+    return _cut(error), None
+
+
+def _types(names: Any) -> str:
+    return " or ".join(_TYPES.get(name, str(name)) for name in ([names] if isinstance(names, str) else names))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (Mapping, list)):
+        return "a mapping" if isinstance(value, Mapping) else "a list"
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _cut(error: ValidationError) -> str:
+    text = " ".join(error.message.split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _dotted(path: list[str]) -> str:
+    return "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in path).lstrip(".")
