@@ -61,7 +61,7 @@ def changed(changes: ChangeSet) -> str:
     from tasks.pipelines.changes import State
 
     if changes.state is State.UNKNOWN:
-        return f"changed files not known: {changes.how}"
+        return f"changed files {changes.how}"
     return f"{console.plural(len(changes.paths), 'changed file')} {changes.how}"
 
 
