@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tasks.pipelines.build_facts import Build
 from tasks.pipelines.dollar import double
+from tasks.pipelines.expanding import expand
 from tasks.pipelines.model import Reason, Why
 from tasks.suites import gates
 from tasks.suites.gates import Gate
@@ -99,15 +99,16 @@ def bootstrap(
 ) -> Bootstrapped:
     """Return the first pipeline of a device's build.
 
-    ``only`` are the tiers that ``--tier`` names: they run whole, whatever their gates and the skip decision say, because
-    somebody asked for them; for a fork their gates count all the same. Tiers that do not run are left out, and so is their image, so that no step waits for what is not there. Raises
-    UsageError for a device or tier that does not exist and for a tier that is named twice.
+    ``only`` are the tiers that ``--tier`` names: they run whole, whatever their gates and the skip decision say, since
+    somebody asked for them; for a fork their gates count all the same. Tiers that do not run are left out, and so is
+    their image, so that no step waits for what is not there. Raises UsageError for a device or tier that does not exist
+    and for a tier that is named twice.
     """
     cells = chosen_cells(tiers, device, only)
     parts = tuple(_cell_part(cell, build, skip, chosen=bool(only)) for cell in cells)
     kept = [(cell, part) for cell, part in zip(cells, parts, strict=True) if part.keep]
     entry = tiers.bootstraps[device]
-    maker = _Maker(entry, presets, start)
+    maker = _Maker(entry, presets, start, build.fork)
     if entry.one_step is not None:
         steps = [maker.one_step(entry.one_step, part) for _, part in kept]
         return _result(device, steps, tuple(replace(part, key=entry.one_step.key) for part in parts), start)
@@ -214,8 +215,14 @@ class _Maker:
     entry: Bootstrap
     presets: Presets
     start: Start | None
+    fork: bool
 
     def image(self, image: ImageStep, part: Part) -> dict[str, Any]:
+        """Make the step that builds and pushes an image.
+
+        The one step whose preset may hand out a login to a fork's build too: nothing of the fork's runs in it outside
+        of the builder, and it is only there once somebody has put a label on the pull request.
+        """
         words = ("omni-ci", "images.build", image.image, "--push", "--profile", "ci")
         body = {"label": image.title, "key": image.key, **self._when(part), "timeout_in_minutes": image.timeout}
         return self._step(body, [words], image.preset)
@@ -234,7 +241,7 @@ class _Maker:
             **self._when(part),
             "timeout_in_minutes": self.entry.upload.timeout,
         }
-        return self._step(body, [words], self.entry.upload.preset)
+        return self._step(body, [words], self.entry.upload.preset, trusted=not self.fork)
 
     def one_step(self, step: OneStep, part: Part) -> dict[str, Any]:
         body = {
@@ -244,16 +251,15 @@ class _Maker:
             "priority": step.priority,
             "timeout_in_minutes": step.timeout,
         }
-        return self._step(body, one_step_commands(step), step.preset)
+        return self._step(body, one_step_commands(step), step.preset, trusted=not self.fork)
 
     @staticmethod
     def _when(part: Part) -> dict[str, str]:
         return {"if": double(gates.expression(part.gate))} if part.gate is not None else {}
 
-    def _step(self, body: dict[str, Any], commands: Sequence[Sequence[str]], preset: str) -> dict[str, Any]:
+    def _step(
+        self, body: dict[str, Any], commands: Sequence[Sequence[str]], preset: str, *, trusted: bool = True
+    ) -> dict[str, Any]:
         prefix = f"{self.start.prefix} " if self.start is not None else ""
         lines = [double(f"{prefix}{shlex.join(words)}") for words in commands]
-        found = {**body, "commands": lines}
-        for name, value in deepcopy(dict(self.presets.get(preset).body)).items():
-            found.setdefault(name, value)
-        return found
+        return expand({**body, "commands": lines}, self.presets.get(preset), trusted=trusted)
