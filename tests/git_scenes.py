@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -37,6 +37,10 @@ ISOLATED = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_TERMINAL_PROMPT": "0",
 }
+
+
+def _committer() -> str:
+    return f"committer T <t@example.invalid> {next(_SECONDS)} +0000"
 
 
 def isolate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +122,22 @@ class Repository:
         """Merge other branches or commits into this one, always with a merge commit, and return its hash."""
         self.git("merge", "-q", "--no-ff", "--no-edit", "-m", "merge", *others)
         return self.head
+
+    def commit_unwritten(self, branch: str, names: Sequence[str]) -> str:
+        """Commit many files on a new branch without writing one to the working tree, and return the hash."""
+        lines = ["blob", "mark :1", "data 1", "x", f"commit refs/heads/{branch}", _committer(), "data 1", "m"]
+        lines += [f"from {self.head}", *(f"M 644 :1 {name}" for name in names), ""]
+        self.git("fast-import", "--quiet", stdin="\n".join(lines).encode())
+        return self.git("rev-parse", branch)
+
+    def grow(self, count: int) -> str:
+        """Add many commits to main, each with a file ``grown/<number>`` of its own, and return the last hash."""
+        lines: list[str] = []
+        for number in range(count):
+            lines += ["commit refs/heads/main", _committer(), "data 1", "m", *([] if number else [f"from {self.head}"])]
+            lines += [f"M 644 inline grown/{number}", "data 1", "x", ""]
+        self.git("fast-import", "--quiet", stdin="\n".join(lines).encode())
+        return self.git("rev-parse", "main")
 
     def submodule(self, other: Repository, name: str) -> str:
         """Add another repository as a submodule, commit that and return the hash."""

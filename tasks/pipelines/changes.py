@@ -82,7 +82,7 @@ def change_set(
     branch; a commit that is already there, as any other one of its history, is compared with its first parent.
 
     In a Buildkite build the base branch is fetched first, elsewhere only when it is missing; a shallow checkout is
-    deepened. That is one fetch at most, and it moves nothing but ``refs/remotes/origin/<base>``. Raises UsageError and
+    deepened. Each is fetched once, and nothing moves but ``refs/remotes/origin/<base>``. Raises UsageError and
     MissingInputError for a ``base`` or ``commit`` that names nothing; all else that git cannot answer is UNKNOWN.
     """
     for flag, value in (("--base", base), ("--commit", commit)):
@@ -161,13 +161,13 @@ def _resolve(source: Path, revision: str) -> str | None:
 
 
 class _History:
-    """A look at a checkout's history, which may fetch once."""
+    """A look at a checkout's history, which fetches what is missing."""
 
     def __init__(self, source: Path, *, on_buildkite: bool) -> None:
         self.source = source
         self.on_buildkite = on_buildkite
         self.trouble: str | None = None
-        self._fetched = False
+        self._fetched: set[str | None] = set()
 
     def resolve(self, revision: str) -> str | None:
         return _resolve(self.source, revision)
@@ -186,13 +186,13 @@ class _History:
         return parent[1].decode() if parent else None
 
     def fetch(self, *, branch: str | None = None, commit: str | None = None, deepen: bool = False) -> bool:
-        """Fetch a branch of origin, a commit or both, once; whatever comes of it, the answer is in the repository.
+        """Fetch a branch of origin, a commit or both; whatever comes of it, the answer is in the repository.
 
-        Returns False when a fetch has been made already.
+        Returns False when that was fetched already, or when a fetch has failed.
         """
-        if self._fetched:
+        if self.trouble or (branch or commit) in self._fetched:
             return False
-        self._fetched = True
+        self._fetched.add(branch or commit)
         wanted = [f"+refs/heads/{branch}:{_tracking(branch)}"] if branch else []
         # Only what is surely on the other side: a server refuses the whole for one commit that it does not have.
         wanted += [commit] if commit and (self.on_buildkite or not branch) else []
