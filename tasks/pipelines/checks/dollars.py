@@ -68,10 +68,10 @@ def _value(
                 entry=entry,
                 key=key,
                 fragment=lines[number],
-                hint=None if _tells_a_secret(better) else f"write {better}",
+                hint=None if tells_a_secret(better) else f"write {better}",
             )
 
 
-def _tells_a_secret(line: str) -> bool:
+def tells_a_secret(line: str) -> bool:
     """Say whether a line sets a variable with a secret's name: then it is not repeated in messages."""
     return any(dollar.is_secret(word.rpartition("=")[0].strip("'\"")) for word in line.split() if "=" in word)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -81,14 +82,22 @@ class Subject:
             return entry.where
         else:
             return self.file.name
+        return f"{self.file.name}:{self._line_of(fragment, line)}"
+
+    def _line_of(self, fragment: str | None, first: int) -> int:
+        """Return the first line that holds a fragment, up to where the next step begins; the first line without one."""
         wanted = fragment.strip() if fragment else ""
-        if wanted:
-            for number in range(line, len(self.text) + 1):
-                shown = self.text[number - 1]
-                if wanted in shown or wanted in undoubled(shown):
-                    line = number
-                    break
-        return f"{self.file.name}:{line}"
+        later = bisect_right(self._starts, first)
+        last = self._starts[later] - 1 if later < len(self._starts) else len(self.text)
+        for number in range(first, min(last, len(self.text)) + 1) if wanted else ():
+            shown = self.text[number - 1]
+            if wanted in shown or wanted in undoubled(shown):
+                return number
+        return first
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return sorted(int(entry.where.rpartition(":")[2]) for entry in self.entries())
 
     @cached_property
     def is_amd(self) -> bool:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from tasks.pipelines.checks.findings import Finding, Level, Subject, name_of
+from tasks.pipelines.checks.findings import Finding, Level, Subject, commands_of, name_of
 from tasks.pipelines.model import KEYS, Group, Step
 from tasks.support.errors import did_you_mean
 
 TOP_KEYS = frozenset({"selection_tests", "run_all", "ignore", "unmatched"})
+_UPLOAD = "artifact upload"
 _ALIASES = (KEYS, ("label", "name"), ("command", "commands"))
 
 
@@ -19,6 +20,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     """Yield unknown keys of the pipeline, names for one thing that disagree, and doubled keys of steps."""
     yield from _unknown_at_the_top(subject)
     yield from _doubled(subject)
+    yield from _without_key(subject)
     for entry in subject.entries():
         for names in _ALIASES:
             found = [name for name in names if name in entry.body]
@@ -62,6 +64,15 @@ def _doubled(subject: Subject) -> Iterator[Finding]:
                 key=_key_name(entry),
                 hint="Buildkite refuses the upload; give one of them another key",
             )
+
+
+def _without_key(subject: Subject) -> Iterator[Finding]:
+    """Yield steps whose artifacts others could want, and that have no key to fetch them by."""
+    for _, step in subject.file.steps():
+        uploads = "artifact_paths" in step.body or any(_UPLOAD in text for _, text in commands_of(step.body))
+        if uploads and step.key is None:
+            text = f"{step.name} has artifacts and no key: nobody can wait for it or fetch them by step"
+            yield subject.finding(Level.NOTE, "no-key", text, entry=step, hint="add a key")
 
 
 def _key_name(entry: Step | Group) -> str:

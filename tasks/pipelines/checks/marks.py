@@ -39,7 +39,7 @@ def _one(
         return
     expression = read_expression(call.marks)
     if expression is None:
-        text = f"pytest cannot read -m {call.marks!r}"
+        text = f"-m {call.marks!r} is no expression of marks"
         yield _finding(
             subject, script, call, Level.ERROR, "mark-expression", text=text, hint="join marks with and, or, not"
         )

@@ -3,9 +3,9 @@
 An approximation, and one that errs on the side of silence. A file is taken to be selected when some pytest call names
 it, a folder above it or a pattern that fits, does not ignore it, and its ``-m`` could be true for a test whose marks
 are some of those that the file or a conftest.py above it mentions: as ``mark.NAME``, or as a text, since helpers make
-marks from texts. ``-k`` and cases after ``::`` are taken to select everything. Calls inside shell scripts of the source that
-a step runs count too. Not seen are marks that come from other modules, and calls that other programs make: a finding
-says where to look, and is a warning.
+marks from texts. ``-k`` and cases after ``::`` are taken to select everything. Calls inside shell scripts of the source
+that a step runs count too. Not seen are marks that come from other modules, and calls that other programs make: so a
+finding is a warning.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tasks.pipelines.checks.marks_grammar import read_expression
 from tasks.pipelines.checks.pytest_calls import PytestCall, pytest_calls
 
 TESTS = "tests"
+_SHOWN = 3  # expressions in a hint
 _PATTERNS = ("test_*.py", "*_test.py")
 _DEVICES = ("cuda", "rocm", "xpu", "npu", "musa")
 _SCRIPT = re.compile(r"[\w./-]+\.sh\b")
@@ -41,12 +42,11 @@ def check(subjects: Sequence[Subject], tree: Tree) -> Iterator[Finding]:
             text = "no step of any cell runs this file"
             yield Finding(Level.WARNING, path, "", "orphan-test", text, "add it to a step, or list it as not covered")
             continue
-        marks = _marks(found).union(
-            *(_marks(tree_of) for name in _conftests(path) if (tree_of := _read(tree, name)))
-        )
+        marks = _marks(found).union(*(_marks(tree_of) for name in _conftests(path) if (tree_of := _read(tree, name))))
         if not any(_may_select(call, marks) for call in near):
-            asked = ", ".join(dict.fromkeys(repr(call.marks) for call in near))
-            hint = f"steps that name its folder ask for {asked if len(asked) <= 200 else asked[:197] + '...'}"  # noqa: PLR2004
+            asked = list(dict.fromkeys(repr(call.marks) for call in near))
+            more = f" and {len(asked) - _SHOWN} more" if len(asked) > _SHOWN else ""
+            hint = f"steps that name it or its folder ask for {', '.join(asked[:_SHOWN])}{more}"
             yield Finding(Level.WARNING, path, "", "orphan-test", "no step selects the marks of this file", hint)
 
 

@@ -15,6 +15,7 @@ _VALUED = frozenset({
     "--maxfail", "--maxprocesses", "--num-shards", "--numprocesses", "--override-ini", "--reruns", "--rootdir",
     "--run-level", "--shard-id", "--splits", "--tb", "--test-config-file", "--timeout",
 })  # fmt: skip
+_LOOKS = frozenset({"--tb", "--durations", "--color", "--junitxml", "--junit-xml", "--html", "--verbose", "--quiet"})
 _LAST_WINS = frozenset({"-m", "-k", "--run-level"})  # of these pytest takes the last one only
 _RUNNERS = frozenset({"python", "python3", "coverage", "uv", "torchrun", "accelerate"})
 _WRAPPERS = frozenset({"timeout", "env", "nice", "xvfb-run", "stdbuf", "nohup", "command", "sudo", "docker", "podman"})
@@ -102,13 +103,13 @@ def _call(arguments: tuple[str, ...], command: Command, environment: tuple[str, 
             ignored.append(value or "")
         elif option in _LAST_WINS:
             values.setdefault(option, []).append(value or "")
-        else:
+        elif option.startswith("--") and option not in _LOOKS:
             other.append(option if value is None else f"{option}={value}")
     last = {option: found[-1] for option, found in values.items()}
     return PytestCall(
         tuple(tests),
-        last.get("-m"),
-        last.get("-k"),
+        last.get("-m") or None,  # an empty one selects everything
+        last.get("-k") or None,
         last.get("--run-level"),
         tuple(ignored),
         tuple(option for option, found in values.items() if len(found) > 1),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from tasks.pipelines.checks.dollars import tells_a_secret
 from tasks.pipelines.checks.findings import Finding, Level, Script, Subject
 from tasks.pipelines.checks.pytest_calls import pytest_calls
 from tasks.pipelines.checks.shell import Command, ShellError, all_commands, commands, shell_script
 
 _POSITIONAL = re.compile(r"\$(?:[0-9@*#]|\{[0-9@*#])")
+_LONGEST = 80
 _ORED = re.compile(r"\$\(\(\s*\$?\{?[A-Za-z_]\w*\}?(?:\s*\|\s*\$?\{?[A-Za-z_]\w*\}?)+\s*\)\)")
 
 
@@ -48,16 +50,15 @@ def _nested(subject: Subject, script: Script, command: Command) -> Iterator[Find
         return
     inner, lost = command.words[position], command.words[position + 1 :]
     if lost and not _POSITIONAL.search(inner):
-        shown = " ".join(lost)
+        shown = f": {' '.join(lost)}" if not tells_a_secret(" ".join(lost)) else ""
         yield _finding(
             subject,
             script,
             Level.ERROR,
             "nested-quotes",
-            f"words after the -c script: {shown if len(shown) <= 80 else shown[:77] + '...'!s}"  # noqa: PLR2004
-            " - a quote inside the script ends it, so the shell never sees them",
+            f"words after the -c script{shown if len(shown) <= _LONGEST else shown[:_LONGEST] + '...'}",
             line=command.line,
-            hint="use the other kind of quotes inside the script",
+            hint="a quote inside the script ended it, and no program gets them: use the other kind of quotes inside",
         )
         return
     try:

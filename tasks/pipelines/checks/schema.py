@@ -6,9 +6,9 @@ step is, and names the key and its line.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tasks.pipelines.checks.findings import Finding, Level, Subject
 from tasks.pipelines.expanding import choose, expand, is_command
@@ -67,14 +67,17 @@ def kind_of(entry: Step | Group) -> str:
     """Return the name of the schema's definition for what an entry is."""
     if isinstance(entry, Group):
         return "groupStep"
-    if "trigger" in entry.body or entry.body.get("type") == "trigger":
-        return "triggerStep"
-    kind = structural_kind(entry)
-    if kind is None and "manual" in entry.body:
-        kind = "block"
-    if kind == "wait" and "waiter" in entry.body:
-        return "nestedWaitStep"
-    return f"{kind}Step" if kind else "commandStep"
+    kind = structural_kind(entry) or (
+        "trigger" if _is(entry, "trigger") else "block" if _is(entry, "manual") else "command"
+    )
+    nested = len(entry.body) == 1 and isinstance(next(iter(entry.body.values())), Mapping)
+    if nested or "waiter" in entry.body or "manual" in entry.body:
+        return f"nested{kind.capitalize()}Step"
+    return f"{kind}Step"
+
+
+def _is(step: Step, kind: str) -> bool:
+    return kind in step.body or step.body.get("type") == kind
 
 
 @cache
@@ -160,28 +163,36 @@ def _best(error: ValidationError) -> ValidationError:
 
 
 def _text(error: ValidationError) -> tuple[str, str | None]:
-    value, wanted = error.instance, error.validator_value
-    if error.validator == "additionalProperties" and isinstance(value, Mapping):
-        known = error.schema.get("properties", {}) if isinstance(error.schema, Mapping) else {}
-        extra = [str(key) for key in value if key not in known]
-        hint = next((found for key in extra if (found := did_you_mean(key, known))), None)
-        return f"has unknown keys: {', '.join(extra)}", hint
-    if error.validator == "type":
-        return f"must be {_types(wanted)}, not {_shown(value)}", None
-    if error.validator == "enum":
-        return f"must be one of {', '.join(map(str, wanted))}, not {_shown(value)}", None
-    if error.validator == "required":
-        return error.message.replace(" is a required property", " is missing"), None
-    if error.validator in {"anyOf", "oneOf"}:
-        alternatives = {_types(child.validator_value) for child in error.context or () if child.validator == "type"}
-        return (
-            f"must be {' or '.join(sorted(alternatives))}, not {_shown(value)}" if alternatives else _cut(error)
-        ), None
-    if error.validator == "pattern":
-        return f"{_shown(value)} has characters that are not allowed; allowed is {wanted}", None
-    if error.validator == "not":
-        return f"{_shown(value)} is not allowed: it looks like a UUID or has a matrix value in it", None
-    return _cut(error), None
+    """Return what an error says of the value, and perhaps a hint."""
+    if error.validator == "additionalProperties":
+        return _unknown(error)
+    shown, wanted = _shown(error.instance), error.validator_value
+    texts: Mapping[str, Callable[[], str]] = {
+        "type": lambda: f"must be {_types(wanted)}, not {shown}",
+        "enum": lambda: f"must be one of {_joined(wanted)}, not {shown}",
+        "required": lambda: error.message.replace(" is a required property", " is missing"),
+        "anyOf": lambda: _alternatives(error),
+        "oneOf": lambda: _alternatives(error),
+        "pattern": lambda: f"{shown} has characters that are not allowed; allowed is {wanted}",
+        "not": lambda: f"{shown} is not allowed: it looks like a UUID or has a matrix value in it",
+    }
+    return texts.get(str(error.validator), lambda: _cut(error))(), None
+
+
+def _unknown(error: ValidationError) -> tuple[str, str | None]:
+    known = error.schema.get("properties", {}) if isinstance(error.schema, Mapping) else {}
+    extra = [str(key) for key in cast("Mapping[str, Any]", error.instance) if key not in known]
+    hint = next((found for key in extra if (found := did_you_mean(key, known))), None)
+    return f"has unknown keys: {', '.join(extra)}", hint
+
+
+def _alternatives(error: ValidationError) -> str:
+    found = {_types(child.validator_value) for child in error.context or () if child.validator == "type"}
+    return f"must be {' or '.join(sorted(found))}, not {_shown(error.instance)}" if found else _cut(error)
+
+
+def _joined(words: Any) -> str:
+    return ", ".join(map(str, words))
 
 
 def _types(names: Any) -> str:

@@ -41,9 +41,9 @@ def _inner(subject: Subject, script: Script) -> Iterator[Finding]:
             yield subject.finding(
                 Level.ERROR,
                 "inner-timeout",
-                f"timeout of {seconds / 60:g} min inside a step that ends after {minutes:g} min: it never fires",
+                f"the inner limit of {seconds / 60:g} min is not shorter than the step's {minutes:g} min",
                 entry=script.step,
                 key=script.key,
                 fragment=script.text.splitlines()[command.line] if script.text else None,
-                hint="make the inner limit shorter, or take it out",
+                hint="make it shorter or take it out: else the agent kills the tests before it, or chance decides",
             )
