@@ -1,0 +1,126 @@
+"""YAML and JSON that every reader takes for the same document: the same bytes for the same input.
+
+A text stands without quotes only where YAML 1.1 and 1.2, PyYAML and Go's yaml.v3 all read it as that text; several
+lines are a literal block; everything else has double quotes, in which YAML reads JSON's escapes and a few more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tasks.support.errors import DataError
+
+_PLAIN = re.compile(r"[A-Za-z_/](?:[A-Za-z0-9_./+@=$()%*<>&|\[\]{}\"',;!?^~\\-]|(?<! )#|:(?! |$)| (?![ #]|$))*")
+_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})  # what YAML 1.1 takes for values
+_LITERAL = re.compile(r"[!-~\xA1-\u2027\u202A-\uD7FF\uE000-\uFEFE\uFF00-\uFFFD][^\n]*(?:\n+[ \t]*[^ \t\n][^\n]*)*\n?")
+_NOT_IN_BLOCKS = re.compile(r"[^\t\n -~\xA0-\u2027\u202A-\uD7FF\uE000-\uFEFE\uFF00-\uFFFD\U00010000-\U0010FFFF]")
+_ESCAPED = re.compile(r"[\"\\]|[^ -~\xA0-\u2027\u202A-\uD7FF\uE000-\uFEFE\uFF00-\uFFFD\U00010000-\U0010FFFF]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NAMED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_LONGEST_KEY = 900  # YAML's readers look for a key's colon within 1,024 characters
+_DEEPEST = 200
+
+
+def to_yaml(document: Mapping[str, Any]) -> str:
+    """Write a document as YAML; DataError for what is no JSON value and for halves of characters (surrogates)."""
+    return "".join(_mapping(document, 0)) if document else "{}\n"
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    """Write a document as JSON in lines; DataError for the same as `to_yaml`."""
+    to_yaml(document)
+    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def _mapping(value: Mapping[str, Any], indent: int) -> Iterator[str]:
+    space = " " * indent
+    first = True
+    for key, child in value.items():
+        if not isinstance(key, str):
+            raise DataError(f"a key must be a text, not {key!r}", hint="put it in quotes")
+        word = _text(key)
+        yield (
+            f"{'' if first else space}? {word}\n{space}:"
+            if len(word) > _LONGEST_KEY
+            else f"{'' if first else space}{word}:"
+        )
+        yield from _child(child, indent)
+        first = False
+
+
+def _child(value: Any, indent: int) -> Iterator[str]:
+    """Write what stands behind a key's colon."""
+    space = " " * (indent + 2)
+    if isinstance(value, Mapping) and value:
+        yield f"\n{space}"
+        yield from _mapping(value, _deeper(indent))
+    elif isinstance(value, (list, tuple)) and value:
+        yield f"\n{space}"
+        yield from _list(value, _deeper(indent))
+    else:
+        yield f" {_scalar(value, indent + 2)}\n"
+
+
+def _list(value: list[Any] | tuple[Any, ...], indent: int) -> Iterator[str]:
+    space = " " * indent
+    for number, child in enumerate(value):
+        yield f"{space if number else ''}- "
+        if isinstance(child, Mapping) and child:
+            yield from _mapping(child, _deeper(indent))
+        elif isinstance(child, (list, tuple)) and child:
+            yield from _list(child, _deeper(indent))
+        else:
+            yield f"{_scalar(child, indent + 2)}\n"
+
+
+def _deeper(indent: int) -> int:
+    if indent > 2 * _DEEPEST:
+        raise DataError("the pipeline is nested too deeply")
+    return indent + 2
+
+
+def _scalar(value: Any, indent: int) -> str:
+    if isinstance(value, str):
+        return _block(value, indent) if "\n" in value else _text(value)
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        mantissa, e, exponent = repr(value).partition("e")
+        sign = "" if exponent.startswith("-") else "+"
+        return f"{mantissa}{'' if '.' in mantissa else '.0'}e{sign}{exponent.lstrip('+')}" if e else mantissa
+    if isinstance(value, Mapping):
+        return "{}"
+    if isinstance(value, (list, tuple)):
+        return "[]"
+    raise DataError(f"not a value that a pipeline can have: {value!r}")
+
+
+def _block(text: str, indent: int) -> str:
+    """Write several lines as a literal block where nothing in them could be read otherwise."""
+    if _NOT_IN_BLOCKS.search(text) or not _LITERAL.fullmatch(text):
+        return _text(text)
+    space = " " * indent
+    lines = "\n".join(f"{space}{line}" if line else "" for line in text.removesuffix("\n").split("\n"))
+    return f"{'|' if text.endswith(chr(10)) else '|-'}\n{lines}"
+
+
+def _text(text: str) -> str:
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    if _SURROGATE.search(text):
+        raise DataError(f"half of a character in {text!r}")
+    return f'"{_ESCAPED.sub(_escape, text)}"'
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    if character in _NAMED:
+        return _NAMED[character]
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"  # noqa: PLR2004 - two digits or four
