@@ -6,7 +6,8 @@ Refused are doubled keys, anchors and aliases, merge keys, tags, and the words t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     import yaml
 
 _LARGEST = 2**20
+_DEEPEST = 100
+# What libyaml takes otherwise than the parser without C: some white space, "?" in texts, and tags without a name.
+_READ_APART = re.compile(r"(?m)[\t\ufeff\x85\u2028\u2029]|\r(?!\n)|^ *(?=[^ #\n]).*(?:\?|!(?![\w*./]))")
 _PREFIX = "tag:yaml.org,2002:"
 _SCALARS = frozenset({"str", "null", "bool", "int", "float", "timestamp", "merge", "value"})  # written without a tag
 
@@ -121,31 +125,89 @@ def read_bytes(data: bytes, name: str) -> Node:
         return _convert(root, name)
     except UnicodeDecodeError as error:
         raise DataError(f"{name} is not UTF-8: {error}") from error
-    except RecursionError as error:
-        raise DataError(f"{name} is nested too deeply") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
         raise DataError(f"{name}{line}: {error.problem or error.context}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: an escape past Unicode, in the parser without C
         raise DataError(f"{name}: {' '.join(str(error).split())}") from error
 
 
 def _compose(text: str, name: str) -> yaml.Node | None:
     import yaml
 
-    class Loader(yaml.SafeLoader):
-        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-            event = self.peek_event()  # type: ignore[no-untyped-call]
-            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-                raise DataError(f"{name}:{event.start_mark.line + 1}: anchors and aliases are not allowed here")
-            return super().compose_node(parent, index)
+    fast = getattr(yaml, "CSafeLoader", None)
+    if fast is not None and not _READ_APART.search(text):
+        try:
+            return _composed(fast(text), name)
+        except yaml.YAMLError:
+            pass  # the parser without C words its errors better
+    return _composed(yaml.SafeLoader(text), name)
 
-    loader = Loader(text)
+
+def _composed(loader: Any, name: str) -> yaml.Node | None:
     try:
-        return loader.get_single_node()
+        return _Composer(name, loader.resolve).read(loader.get_event)
     finally:
         loader.dispose()
+
+
+class _Composer:
+    """Make nodes of a parser's events as PyYAML does, without anchors and without recursion."""
+
+    def __init__(self, name: str, resolve: Callable[..., str]) -> None:
+        import yaml
+
+        self.name = name
+        self.resolve = resolve
+        self.open: list[tuple[Any, list[yaml.Node]]] = []
+        self.root: yaml.Node | None = None
+        self.kinds: dict[type, Any] = {
+            yaml.ScalarEvent: yaml.ScalarNode,
+            yaml.MappingStartEvent: yaml.MappingNode,
+            yaml.SequenceStartEvent: yaml.SequenceNode,
+        }
+
+    def read(self, next_event: Callable[[], Any]) -> yaml.Node | None:
+        """Read the only document; None when there is none."""
+        import yaml
+
+        next_event()  # the stream's start
+        start = next_event()
+        if isinstance(start, yaml.StreamEndEvent):
+            return None
+        while type(event := next_event()) is not yaml.DocumentEndEvent:
+            if type(event) is yaml.SequenceEndEvent:
+                node, children = self.open.pop()
+                node.value = children
+            elif type(event) is yaml.MappingEndEvent:
+                node, children = self.open.pop()
+                node.value = list(zip(children[::2], children[1::2], strict=True))
+            else:
+                self._add(event)
+        after = next_event()
+        if not isinstance(after, yaml.StreamEndEvent):
+            message = ("expected a single document in the stream", start.start_mark)
+            raise yaml.composer.ComposerError(*message, "but found another document", after.start_mark)
+        return self.root
+
+    def _add(self, event: Any) -> None:
+        kind = self.kinds.get(type(event))
+        if kind is None or event.anchor is not None:
+            raise DataError(f"{self.name}:{event.start_mark.line + 1}: anchors and aliases are not allowed here")
+        value = getattr(event, "value", None)  # only a scalar has one
+        tag = event.tag
+        if tag is None or tag == "!":
+            tag = self.resolve(kind, value, event.implicit)
+        node = kind(tag, value, event.start_mark, event.end_mark)
+        if self.open:
+            self.open[-1][1].append(node)
+        else:
+            self.root = node
+        if value is None:
+            if len(self.open) >= _DEEPEST:
+                raise DataError(f"{self.name} is nested too deeply")
+            self.open.append((node, []))
 
 
 def _convert(node: yaml.Node, name: str) -> Node:
