@@ -19,6 +19,8 @@ _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 _LITERAL = re.compile(r"[!-~\xA1-\u2027\u202A-\uD7FF\uE000-\uFEFE\uFF00-\uFFFD][^\n]*(?:\n+[ \t]*[^ \t\n][^\n]*)*\n?")
 _NOT_IN_BLOCKS = re.compile(r"[^\t\n -~\xA0-\u2027\u202A-\uD7FF\uE000-\uFEFE\uFF00-\uFFFD\U00010000-\U0010FFFF]")
 _ESCAPED = re.compile(r"[\"\\]|[^ -~\xA0-\u2027\u202A-\uD7FF\uE000-\uFEFE\uFF00-\uFFFD\U00010000-\U0010FFFF]")
+# JSON's escape of a character in two halves, which Go's YAML refuses; the agent reads JSON as YAML.
+_PAIR = re.compile(r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\.")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NAMED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _LONGEST_KEY = 900  # YAML's readers look for a key's colon within 1,024 characters
@@ -33,7 +35,8 @@ def to_yaml(document: Mapping[str, Any]) -> str:
 def to_json(document: Mapping[str, Any]) -> str:
     """Write a document as JSON in lines; DataError for the same as `to_yaml`."""
     to_yaml(document)
-    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    text = json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    return _PAIR.sub(lambda found: (found[1] and json.loads(f'"{found[1]}"')) or found[0], text)
 
 
 def _mapping(value: Mapping[str, Any], indent: int) -> Iterator[str]:

@@ -1,0 +1,146 @@
+"""What we upload, judged by the real agent's ``pipeline upload --dry-run``, which needs no network and no build.
+
+Where the agent is neither on PATH nor among Go's programs, its own pipeline library judges instead (tests/agent_parser,
+for which Go is needed), and without Go a stand-in that takes everything; the last test says which it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.pipelines.build_facts import Build
+from tasks.pipelines.reading import read_native
+from tasks.pipelines.rendering import render
+from tasks.pipelines.writing import to_json, to_yaml
+from tasks.suites import presets
+from tests.agent_standin import Agent
+
+ROOT = Path(__file__).resolve().parents[2]
+PARSER = ROOT / "tests" / "agent_parser"
+FLAGS = ("pipeline", "upload", "--dry-run", "--format", "json", "--agent-access-token", "x", "--reject-secrets")
+COMMIT = "0123456789abcdef" * 2 + "01234567"
+
+pytestmark = pytest.mark.service
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A program that judges pipelines, and what it is. ``reads`` says whether it really does."""
+
+    program: str
+    what: str
+    reads: bool = True
+
+    def dry_run(self, document: str) -> dict[str, Any]:
+        """Return what the agent would send, its interpolation done; fail with what it says otherwise."""
+        answer = self.run(document)
+        assert answer.returncode == 0, f"{self.what}: {answer.stderr}"
+        if not self.reads:
+            return {}
+        found: dict[str, Any] = json.loads(answer.stdout)
+        return found
+
+    def run(self, document: str) -> subprocess.CompletedProcess[str]:
+        """Run it on a document, in an environment like that of a job."""
+        environment = {"PATH": os.defpath, "HOME": "/nowhere", "BUILDKITE_COMMIT": COMMIT}
+        return subprocess.run(
+            [self.program, *FLAGS], input=document, env=environment, capture_output=True, text=True, check=False
+        )
+
+
+def _go(*words: str) -> str | None:
+    go = shutil.which("go")
+    if go is None:
+        return None
+    done = subprocess.run([go, *words], cwd=PARSER, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    """Return the best judge that this machine has."""
+    folder = _go("env", "GOPATH")
+    found = shutil.which("buildkite-agent") or (folder and shutil.which("buildkite-agent", path=f"{folder}/bin"))
+    built = tmp_path_factory.mktemp("parser") / "buildkite-agent"
+    if found:
+        yield Judge(found, "the real agent")
+    elif _go("build", "-o", str(built), ".") is not None and built.exists():
+        yield Judge(str(built), "the agent's own pipeline library, not the agent")
+    else:
+        stand_in = Agent(tmp_path_factory.mktemp("stand-in") / "agent")
+        yield Judge(str(stand_in.folder / "buildkite-agent"), "a stand-in that takes everything", reads=False)
+
+
+def native_files() -> list[Path]:
+    """Return the native files that are written as the earlier design has them."""
+    return sorted((ROOT / "tests" / "native").glob("*.yml"))
+
+
+def documents(path: Path) -> dict[str, Any]:
+    """Return a native file as it is uploaded with all its steps."""
+    file = read_native(path.read_bytes(), path.name)
+    return render([step for _, step in file.steps()], file, presets.load(), Build())
+
+
+@pytest.mark.parametrize("form", [to_yaml, to_json])
+@pytest.mark.parametrize("path", native_files(), ids=lambda path: path.stem)
+def test_the_agent_takes_what_we_upload_and_reads_the_same_steps(judge: Judge, path: Path, form: Any) -> None:
+    document = documents(path)
+    sent = judge.dry_run(form(document))
+    if not judge.reads:
+        return
+    assert [shape(step) for step in sent["steps"]] == [shape(step) for step in document["steps"]]
+    # Whatever is interpolated exists at upload, so nothing of the text is lost; and no doubled dollar is left.
+    assert "$$" not in json.dumps(sent)
+    assert COMMIT in json.dumps(sent) or "BUILDKITE_COMMIT" not in json.dumps(document)
+
+
+def shape(step: Any) -> Any:
+    """Return what tells a step or group from another."""
+    if isinstance(step, str):
+        return step
+    inner = [shape(child) for child in step.get("steps", ())]
+    return step.get("key"), step.get("label"), step.get("group"), inner
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("echo $$HOME $${PATH%%:*} $$(date) \\\\$$", "echo $HOME ${PATH%%:*} $(date) \\\\$"),
+        ("echo ${BUILDKITE_COMMIT} $BUILDKITE_COMMIT", f"echo {COMMIT} {COMMIT}"),
+        ("名 🎉 'x' \"y\" # no comment: {a: [b]} \t", "名 🎉 'x' \"y\" # no comment: {a: [b]} \t"),
+        ("first\nsecond  \n\n  third\n", "first\nsecond  \n\n  third\n"),
+        ("yes", "yes"),
+        ("0x1f", "0x1f"),
+        ("- not a list", "- not a list"),
+    ],
+)
+def test_what_we_write_is_read_as_it_was_meant(judge: Judge, command: str, expected: str) -> None:
+    for form in (to_yaml, to_json):
+        sent = judge.dry_run(form({"steps": [{"label": "x", "command": command}]}))
+        if judge.reads:
+            assert sent["steps"][0]["command"] == expected
+
+
+def test_the_agent_refuses_what_our_render_refuses(judge: Judge) -> None:
+    if not judge.reads:
+        pytest.skip(judge.what)
+    answer = judge.run(to_yaml({"steps": [{"command": 'eval "${!V}"'}]}))
+    assert answer.returncode != 0
+    assert answer.stderr
+
+
+def test_which_judge_it_was(judge: Judge) -> None:
+    if judge.what != "the real agent":
+        pytest.skip(f"no buildkite-agent here: pipelines were judged by {judge.what}")
+    done = subprocess.run([judge.program, "--version"], capture_output=True, text=True, check=False)
+    assert "buildkite-agent version" in done.stdout
