@@ -3,8 +3,7 @@
 The grammar is that of github.com/buildkite/interpolate v0.1.5, which the agent applies to every key and text of a
 pipeline: ``$$`` and ``\\$`` are a dollar, ``\\\\`` stays as it is, ``$(``, ``$1``, ``$?`` and ``$_A`` are left
 alone, names begin with a letter, and inside ``${}`` stands a name, alone or with ``:-x``, ``-x``, ``?x`` or
-``:offset:length``.
-Everything else inside ``${}`` makes the agent refuse the whole pipeline.
+``:offset:length``. Everything else inside ``${}`` makes the agent refuse the whole pipeline.
 """
 
 from __future__ import annotations

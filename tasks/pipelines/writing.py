@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from tasks.support.errors import DataError
@@ -29,55 +30,51 @@ _DEEPEST = 200
 
 def to_yaml(document: Mapping[str, Any]) -> str:
     """Write a document as YAML; DataError for what is no JSON value and for halves of characters (surrogates)."""
-    return "".join(_mapping(document, 0)) if document else "{}\n"
+    if not document:
+        return "{}\n"
+    out: list[str] = []
+    _mapping(document, 0, out)
+    return "".join(out)
 
 
 def to_json(document: Mapping[str, Any]) -> str:
     """Write a document as JSON in lines; DataError for the same as `to_yaml`."""
     to_yaml(document)
-    text = json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
-    return _PAIR.sub(lambda found: (found[1] and json.loads(f'"{found[1]}"')) or found[0], text)
+    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def _mapping(value: Mapping[str, Any], indent: int) -> Iterator[str]:
-    space = " " * indent
-    first = True
+def _mapping(value: Mapping[str, Any], indent: int, out: list[str]) -> None:
+    """Write a mapping whose first key stands where the writer is."""
+    space = ""
     for key, child in value.items():
         if not isinstance(key, str):
             raise DataError(f"a key must be a text, not {key!r}", hint="put it in quotes")
         word = _text(key)
-        yield (
-            f"{'' if first else space}? {word}\n{space}:"
-            if len(word) > _LONGEST_KEY
-            else f"{'' if first else space}{word}:"
-        )
-        yield from _child(child, indent)
-        first = False
-
-
-def _child(value: Any, indent: int) -> Iterator[str]:
-    """Write what stands behind a key's colon."""
-    space = " " * (indent + 2)
-    if isinstance(value, Mapping) and value:
-        yield f"\n{space}"
-        yield from _mapping(value, _deeper(indent))
-    elif isinstance(value, (list, tuple)) and value:
-        yield f"\n{space}"
-        yield from _list(value, _deeper(indent))
-    else:
-        yield f" {_scalar(value, indent + 2)}\n"
-
-
-def _list(value: list[Any] | tuple[Any, ...], indent: int) -> Iterator[str]:
-    space = " " * indent
-    for number, child in enumerate(value):
-        yield f"{space if number else ''}- "
+        out.append(f"{space}{word}:")
+        space = " " * indent
+        if len(word) > _LONGEST_KEY:
+            out[-1] = f"{out[-1].removesuffix(word + ':')}? {word}\n{space}:"
         if isinstance(child, Mapping) and child:
-            yield from _mapping(child, _deeper(indent))
-        elif isinstance(child, (list, tuple)) and child:
-            yield from _list(child, _deeper(indent))
+            out.append(f"\n{space}  ")
+            _mapping(child, _deeper(indent), out)
+        elif isinstance(child, list | tuple) and child:
+            out.append(f"\n{space}  ")
+            _list(child, _deeper(indent), out)
         else:
-            yield f"{_scalar(child, indent + 2)}\n"
+            out.append(f" {_scalar(child, indent + 2)}\n")
+
+
+def _list(value: Sequence[Any], indent: int, out: list[str]) -> None:
+    space = ""
+    for child in value:
+        out.append(f"{space}- ")
+        space = " " * indent
+        if isinstance(child, Mapping) and child:
+            _mapping(child, _deeper(indent), out)
+        elif isinstance(child, list | tuple) and child:
+            _list(child, _deeper(indent), out)
+        else:
+            out.append(f"{_scalar(child, indent + 2)}\n")
 
 
 def _deeper(indent: int) -> int:
@@ -99,7 +96,7 @@ def _scalar(value: Any, indent: int) -> str:
         return f"{mantissa}{'' if '.' in mantissa else '.0'}e{sign}{exponent.lstrip('+')}" if e else mantissa
     if isinstance(value, Mapping):
         return "{}"
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list | tuple):
         return "[]"
     raise DataError(f"not a value that a pipeline can have: {value!r}")
 
@@ -113,6 +110,7 @@ def _block(text: str, indent: int) -> str:
     return f"{'|' if text.endswith(chr(10)) else '|-'}\n{lines}"
 
 
+@lru_cache(maxsize=2048)
 def _text(text: str) -> str:
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
