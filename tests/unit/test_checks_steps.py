@@ -125,6 +125,18 @@ def test_unknown_keys_of_the_pipeline_are_errors_and_shared_text_is_not(context:
     assert found.hint == "did you mean env?"
 
 
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        ("{label: A, command: x, agents: {queue: q}, unmatched: run_all}", "'unmatched' is not read in a step"),
+        ("{label: A, command: x, agents: {queue: q}, selection_tests: {}}", "'selection_tests' is not read in a step"),
+        ("{group: A, steps: [wait], mirror_hardwares: l4_1}", "'mirror_hardwares' is not read in a group"),
+    ],
+)
+def test_keys_of_ours_in_the_wrong_place(context: Context, entry: str, text: str) -> None:
+    assert only(context, f"steps:\n  - {entry}\n").text == text
+
+
 @pytest.mark.parametrize(("first", "second"), [("key", "key"), ("key", "id"), ("identifier", "key")])
 def test_a_key_that_is_there_twice_names_both_lines(context: Context, first: str, second: str) -> None:
     text = f"""

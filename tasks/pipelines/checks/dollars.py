@@ -23,7 +23,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     environment = subject.file.top.get("env")
     declared = frozenset(environment) if isinstance(environment, Mapping) else frozenset()
     for key, value in subject.file.top.items():
-        if key not in PRIVATE_KEYS and key != "selection_tests":
+        if key not in PRIVATE_KEYS:
             yield from _value(subject, None, key, value, declared)
     for entry in subject.entries():
         for key, value in entry.body.items():

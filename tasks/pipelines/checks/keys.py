@@ -1,6 +1,6 @@
-"""Keys of the pipeline that nobody reads, and keys of steps that are there twice.
+"""Keys of the pipeline that nobody reads, keys of ours in the wrong place, and keys of steps that are there twice.
 
-Unknown keys of steps and groups are found by the schema.
+Other unknown keys of steps and groups are found by the schema.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from collections.abc import Collection, Iterator
 
 from tasks.pipelines.checks.findings import Finding, Level, Subject, commands_of, name_of
 from tasks.pipelines.model import KEYS, Group, Step
+from tasks.pipelines.rendering import PRIVATE_KEYS
 from tasks.support.errors import did_you_mean
 
-TOP_KEYS = frozenset({"selection_tests", "run_all", "ignore", "unmatched"})
+TOP_KEYS = frozenset({"selection_tests"})
+GROUP_KEYS = frozenset({"source_file_dependencies", "imports"})
+STEP_KEYS = GROUP_KEYS | {"mirror_hardwares", "agent_pool", "grade", "working_dir"}
 _UPLOAD = "artifact upload"
 _ALIASES = (KEYS, ("label", "name"), ("command", "commands"))
 
@@ -21,6 +24,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     yield from _unknown_at_the_top(subject)
     yield from _doubled(subject)
     yield from _without_key(subject)
+    yield from _misplaced(subject)
     for entry in subject.entries():
         for names in _ALIASES:
             found = [name for name in names if name in entry.body]
@@ -64,6 +68,15 @@ def _doubled(subject: Subject) -> Iterator[Finding]:
                 key=_key_name(entry),
                 hint="Buildkite refuses the upload; give one of them another key",
             )
+
+
+def _misplaced(subject: Subject) -> Iterator[Finding]:
+    for entry in subject.entries():
+        what, read = ("group", GROUP_KEYS) if isinstance(entry, Group) else ("step", STEP_KEYS)
+        for key in entry.body:
+            if key in PRIVATE_KEYS and key not in read:
+                text = f"{key!r} is not read in a {what}"
+                yield subject.finding(Level.ERROR, "unknown-key", text, entry=entry, key=key, hint="move or remove it")
 
 
 def _without_key(subject: Subject) -> Iterator[Finding]:
