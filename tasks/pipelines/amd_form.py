@@ -80,15 +80,14 @@ def _has_form(body: Mapping[str, Any]) -> bool:
 
 def _decide(step: Step, group: Group | None, file: NativeFile, mirror_hw: str) -> Decision:
     """Return the decision about a step, with the ordinary step in it."""
-    name = file.name
     builds = step.body.get(PRESET_KEY)
     if not _has_form(step.body) and (builds is not None or file.top.get("agents") or not _runs_nowhere(step)):
         return Decision(step, group, True, Reason(Why.ALWAYS, "an ordinary step"))
     if not isinstance(builds, list) or not builds or not all(isinstance(word, str) and word for word in builds):
         given = f"has {PRESET_KEY}: {builds!r}" if PRESET_KEY in step.body else f"has no {PRESET_KEY}"
         hint = f"a step in AMD's form lists the builds that run it, for example {PRESET_KEY}: [amdproduction]"
-        raise _fail(step, name, PRESET_KEY, f"step {step.name!r} {given}: no build would run it", hint)
-    made = _made(step, name)
+        raise _fail(step, PRESET_KEY, f"step {step.name!r} {given}: no build would run it", hint)
+    made = _made(step)
     if mirror_hw in builds:
         return Decision(made, group, True, Reason(Why.ALWAYS, f"a step of {mirror_hw}"))
     text = f"{PRESET_KEY} names {', '.join(builds)}, and this build runs the steps of {mirror_hw}"
@@ -99,45 +98,45 @@ def _runs_nowhere(step: Step) -> bool:
     return is_command(step.body) and not any(step.body.get(key) for key in _PLACES)
 
 
-def _made(step: Step, name: str) -> Step:
+def _made(step: Step) -> Step:
     body: dict[str, Any] = {}
     lines = dict(step.lines)
     for key, value in step.body.items():
         if key == _GRADE:
-            body |= _soft_fail(step, name)
+            body |= _soft_fail(step)
             lines["soft_fail"] = step.lines.get("soft_fail", step.lines[_GRADE])
         elif key not in {_POOL, PRESET_KEY}:
             body.setdefault(key, value)
-    pool = _pool(step, name)
+    pool = _pool(step)
     if pool is not None:
         body[PRESET_KEY] = pool
         lines[PRESET_KEY] = step.lines.get(_POOL) or step.lines[PRESET_KEY]
     return replace(step, body=body, lines={key: line for key, line in lines.items() if key in body})
 
 
-def _pool(step: Step, name: str) -> str | None:
+def _pool(step: Step) -> str | None:
     """Return the preset of a step, None for one that says itself where it runs, or runs nothing."""
     place = next((key for key in _PLACES if step.body.get(key)), None)
     pool = step.body.get(_POOL)
     if pool is None:
         return DEFAULT_POOL if place is None and is_command(step.body) else None
     if not isinstance(pool, str) or not pool:
-        raise _fail(step, name, _POOL, f"{_POOL} of step {step.name!r} must be the name of a pool", "write mi300_1")
+        raise _fail(step, _POOL, f"{_POOL} of step {step.name!r} must be the name of a pool", "write mi300_1")
     if place is not None:
         message = f"step {step.name!r} has {place} of its own and {_POOL}: {pool}"
-        raise _fail(step, name, _POOL, message, f"remove one of them: {_POOL} brings agents and plugins")
+        raise _fail(step, _POOL, message, f"remove one of them: {_POOL} brings agents and plugins")
     return pool
 
 
-def _soft_fail(step: Step, name: str) -> dict[str, Any]:
+def _soft_fail(step: Step) -> dict[str, Any]:
     grade, own = step.body[_GRADE], step.body.get("soft_fail")
     if not isinstance(grade, str) or grade not in _GRADES:
         hint = did_you_mean(str(grade), _GRADES) or f"choose from {', '.join(_GRADES)}"
-        raise _fail(step, name, _GRADE, f"unknown {_GRADE} {grade!r} of step {step.name!r}", hint)
+        raise _fail(step, _GRADE, f"unknown {_GRADE} {grade!r} of step {step.name!r}", hint)
     soft = _GRADES[grade]
     if "soft_fail" in step.body and bool(own) != soft:
         message = f"step {step.name!r} has {_GRADE}: {grade} and soft_fail: {own!r}"
-        raise _fail(step, name, _GRADE, message, "remove one of them")
+        raise _fail(step, _GRADE, message, "remove one of them")
     if own is not None:
         return {"soft_fail": own}
     return {"soft_fail": True} if soft else {}
@@ -150,7 +149,7 @@ def _check_needs(written: NativeFile, result: NativeFile, mirror_hw: str) -> Non
         for key in needs_of(what.body):
             if key in gone:
                 message = f"{key!r} is needed here and does not run on {mirror_hw}"
-                raise _fail(what, result.name, "depends_on", message, f"add {mirror_hw} to its {PRESET_KEY}")
+                raise _fail(what, "depends_on", message, f"add {mirror_hw} to its {PRESET_KEY}")
 
 
 def _all(file: NativeFile) -> Iterator[Step | Group]:
@@ -160,6 +159,6 @@ def _all(file: NativeFile) -> Iterator[Step | Group]:
             yield from entry.steps
 
 
-def _fail(what: Step | Group, name: str, key: str, message: str, hint: str) -> DataError:
-    line = what.lines.get(key)
-    return DataError(f"{what.where if line is None else f'{name}:{line}'}: {message}", hint=hint)
+def _fail(what: Step | Group, key: str, message: str, hint: str) -> DataError:
+    name, _, line = what.where.rpartition(":")
+    return DataError(f"{name}:{what.lines.get(key, line)}: {message}", hint=hint)
