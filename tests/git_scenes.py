@@ -60,7 +60,7 @@ class Repository:
         """Make an empty repository on branch main."""
         folder.mkdir(parents=True)
         made = Repository(folder)
-        made.git("init", "-q")
+        made.git("init", "-q", "--template=")
         return made
 
     def git(self, *words: str | Path, stdin: bytes | None = None) -> str:

@@ -284,17 +284,18 @@ def _against_branch(look: _History, subject: str, branch: str, *, proposed: bool
     """
     if not _is_branch_name(look.source, branch):
         raise _UnknownError(f"git allows no branch of the name {branch!r}")
-    tracking = _tracking(branch)
-    tip = look.resolve(tracking)
-    if tip is None and not look.on_buildkite and look.resolve(f"refs/heads/{branch}"):
-        tracking = f"refs/heads/{branch}"
-    elif tip is None or look.on_buildkite:
-        cut = (tip is None or look.merge_base(tip, subject) in (None, subject)) and look.is_shallow()
+    name, revision = f"origin/{branch}", _tracking(branch)
+    tip = look.resolve(revision)
+    if tip is None and not look.on_buildkite:  # a laptop's own branch will do; an agent's is as old as its checkout
+        tip = look.resolve(f"refs/heads/{branch}")
+        name, revision = (branch, f"refs/heads/{branch}") if tip else (name, revision)
+    if tip is None or look.on_buildkite:
+        cut = look.is_shallow() and (tip is None or look.merge_base(tip, subject) in (None, subject))
         look.fetch(branch=branch, commit=subject if cut else None, deepen=cut)
-    if look.resolve(tracking) is None:
+        tip = look.resolve(revision)
+    if tip is None:
         raise _UnknownError(f"the checkout does not hold branch {branch} of origin{look.why()}")
-    name = tracking.removeprefix("refs/remotes/").removeprefix("refs/heads/")
-    found, how = _merge_base(look, subject, tracking, name, branch=branch)
+    found, how = _merge_base(look, subject, revision, name, branch=branch)
     if found != subject:
         return found, f"{how}{' as last fetched' if look.trouble else ''}"
     if proposed:

@@ -168,6 +168,7 @@ def test_in_a_folder_of_a_larger_repository_only_that_folder_counts(library: Rep
     assert file_at(source, commit, "docs/b.md") is None
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_files(library: Repository) -> None:
     names = [f"pkg/f{number % 100}/{number}-{'x' * 40}.py" for number in range(100_000)]
     found = change_set(library.path, Build(), commit=library.commit_unwritten("many", names))
@@ -175,6 +176,7 @@ def test_a_hundred_thousand_files(library: Repository) -> None:
     assert sorted(found.paths) == sorted(names)
 
 
+@pytest.mark.slow
 def test_more_than_we_read_is_unknown_and_not_half_an_answer(library: Repository) -> None:
     folder = "/".join(["x" * 250] * 15)
     many = library.commit_unwritten("many", [f"{folder}/{number}" for number in range(4_500)])
@@ -185,7 +187,7 @@ def test_more_than_we_read_is_unknown_and_not_half_an_answer(library: Repository
 # Pull requests
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3, None])
+@pytest.mark.parametrize("depth", [1, 2, None])
 def test_a_pull_request_is_compared_with_its_merge_base(library: Repository, tmp_path: Path, depth: int | None) -> None:
     fork_point = library.commit({"pkg/b.py": "1"})
     library.branch("topic")
@@ -348,6 +350,7 @@ def test_the_first_commit_of_all_adds_everything(library: Repository) -> None:
     assert found.how == "against nothing: it is the first commit"
 
 
+@pytest.mark.slow
 def test_a_shallow_checkout_is_deepened_once_and_then_unknown(library: Repository, tmp_path: Path) -> None:
     first = library.head
     library.grow(DEEPEN + 100)
@@ -375,7 +378,7 @@ def test_a_shallow_checkout_is_deepened_once_and_then_unknown(library: Repositor
 
 
 def test_every_commit_of_a_history_is_compared_with_its_first_parent(library: Repository, tmp_path: Path) -> None:
-    for number in range(3):
+    for number in range(2):
         library.branch(f"topic{number}")
         library.commit({f"t{number}": "1", "pkg/a.py": f"a = {number + 5}\n"})
         library.checkout("main")
@@ -384,7 +387,7 @@ def test_every_commit_of_a_history_is_compared_with_its_first_parent(library: Re
     clone = library.clone(tmp_path / "clone")
     for repository in (library, clone):
         history = repository.git("rev-list", "--first-parent", "main").split()
-        assert len(history) == 7
+        assert len(history) == 5
         for commit, parent in itertools.pairwise(history):
             found = change_set(repository.path, Build(), commit=commit)
             assert found.base == parent
@@ -452,9 +455,11 @@ def test_a_given_base_wins_in_every_build(library: Repository, tmp_path: Path) -
     library.checkout("main")
     clone = library.clone(tmp_path / "clone")
     for base in (first, first[:12], "v1", "HEAD~2", "other", "origin/other"):
-        for build in (Build(), pull_request(clone.head), main_build(clone.head)):
-            found = change_set(clone.path, build, base=base, record=[clone.git("rev-parse", "HEAD~1")])
-            assert (changed(found), found.base) == ({"second": "A", "third": "A"}, first)
+        found = change_set(clone.path, Build(), base=base)
+        assert (changed(found), found.base) == ({"second": "A", "third": "A"}, first)
+    for build in (pull_request(clone.head), main_build(clone.head)):
+        found = change_set(clone.path, build, base="v1", record=[clone.git("rev-parse", "HEAD~1")])
+        assert (changed(found), found.base) == ({"second": "A", "third": "A"}, first)
     assert change_set(clone.path, Build(), base=first).how == f"against {first[:7]} (merge base {first[:7]})"
     assert change_set(clone.path, Build(), base="HEAD").state is State.EMPTY
 
