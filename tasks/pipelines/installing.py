@@ -54,6 +54,7 @@ _RIGHTS = {"100644": 0o644, "100755": 0o755}
 _MINUTES = 15  # making the tool's environment on a new agent is most of it
 _PLACEHOLDER = "{commit}"
 _NAMED = 3
+_AGAIN = "run pipelines.install again"
 
 
 @dataclass(frozen=True)
@@ -201,21 +202,20 @@ def read_lock(source: Path) -> Lock | None:
 
 def parse_lock(data: bytes, name: str) -> Lock:
     """Return the lock that a file holds; DataError with ``name`` when it is not as ``install`` writes it."""
-    hint = "run pipelines.install again"
     try:
         table = tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{name} cannot be read: {error}", hint=hint) from error
+        raise DataError(f"{name} cannot be read: {error}", hint=_AGAIN) from error
     values = [table.get(key) for key in _KEYS]
     if set(table) != set(_KEYS) or not all(isinstance(value, str) for value in values):
-        raise DataError(f"{name} must hold the texts {', '.join(_KEYS)} and nothing else", hint=hint)
+        raise DataError(f"{name} must hold the texts {', '.join(_KEYS)} and nothing else", hint=_AGAIN)
     lock = Lock(*(str(value) for value in values))
     if not _COMMIT.fullmatch(lock.commit) or not _SHA256.fullmatch(lock.sha256):
-        raise DataError(f"{name} holds a commit or SHA-256 that is none", hint=hint)
+        raise DataError(f"{name} holds a commit or SHA-256 that is none", hint=_AGAIN)
     try:
         _check_address(lock.address)
     except UsageError as error:
-        raise DataError(f"{name}: {error.message}", hint=hint) from error
+        raise DataError(f"{name}: {error.message}", hint=_AGAIN) from error
     return lock
 
 
@@ -236,15 +236,30 @@ def plan_install(source: Path, lock: Lock, tiers: Tiers, presets: Presets) -> tu
     return tuple(found)
 
 
-def check(plan: tuple[Installed, ...]) -> None:
-    """Raise DataError (65) naming every file that is not what the plan says; nothing is written."""
-    drifted = [f"{file.name} ({'missing' if file.found is None else 'changed'})" for file in plan if _differs(file)]
+def check(source: Path, tiers: Tiers, presets: Presets, checkout: Path = CHECKOUT) -> Lock:
+    """Return the lock of a library's checkout that holds what this tool installs; nothing is written.
+
+    Raises DataError (65) naming every file that is missing or changed, and for a lock of another commit than this
+    tool's: another version writes other files. A tool that was fetched by the lock has no git to ask, and is that
+    version.
+    """
+    lock = read_lock(source)
+    if lock is None:
+        raise DataError(f"{source} has no {LOCK}", hint=_AGAIN)
+    top = git_top(checkout)
+    if top is not None and top.resolve() == checkout.resolve():
+        commit = commit_of(checkout)
+        if commit != lock.commit:
+            raise DataError(
+                f"{LOCK} names commit {lock.commit}, and this tool is at {commit}",
+                hint=f"{_AGAIN}, or check with the version that the lock names",
+            )
+        lock = Lock(lock.address, lock.commit, archive_of(checkout).sha256)
+    drifted = [file for file in plan_install(source, lock, tiers, presets) if file.state is not State.SAME]
     if drifted:
-        raise DataError(f"not as pipelines.install writes it: {', '.join(drifted)}", hint="run pipelines.install again")
-
-
-def _differs(file: Installed) -> bool:
-    return file.state is not State.SAME
+        names = ", ".join(f"{file.name} ({'missing' if file.found is None else 'changed'})" for file in drifted)
+        raise DataError(f"not as pipelines.install writes it: {names}", hint=_AGAIN)
+    return lock
 
 
 def install(source: Path, plan: tuple[Installed, ...]) -> tuple[Installed, ...]:
@@ -254,7 +269,7 @@ def install(source: Path, plan: tuple[Installed, ...]) -> tuple[Installed, ...]:
     """
     written = []
     for file in plan:
-        if not _differs(file):
+        if file.state is State.SAME:
             continue
         if _content(source, file.name) != file.found:
             raise RemoteChangedError(f"{file.path} changed meanwhile", hint="run this again")
