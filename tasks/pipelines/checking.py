@@ -134,7 +134,7 @@ def _file(file: NativeFile, data: bytes, context: Context) -> Iterator[Finding]:
     yield from quoting.check(subject)
     yield from dollars.check(subject)
     yield from secret_values.check(subject)
-    yield from amd.check(subject, context.presets)
+    yield from amd.check(subject)
     yield from dead_paths.check(subject, context.rules, context.files)
     yield from marks.check(subject, context.presets, owners[0].device if owners else None)
     yield from selection_tables.check(subject, context.rules)

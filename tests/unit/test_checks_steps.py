@@ -477,13 +477,20 @@ steps:
 """
 
 
+def test_a_step_beside_amd_s_form_says_itself_where_it_runs(context: Context) -> None:
+    assert look(context, AMD + "  - {label: B, command: x, agents: {queue: q}}\n") == []
+    findings = look(context, AMD + "  - {label: B, command: x}\n")
+    assert {one.where for one in findings} == {"p.yml:7"}
+    assert "amd-form" in {one.rule for one in findings}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "rule", "text"),
     [
-        ("    mirror_hardwares: [amdproduction]\n", "", "amd-builds", "no build would ever run it"),
+        ("    mirror_hardwares: [amdproduction]\n", "", "amd-form", "no build would run it"),
         ("    grade: Blocking\n", "", "amd-grade", "has no grade"),
-        ("grade: Blocking", "grade: Blockin", "amd-grade", "unknown grade 'Blockin'"),
-        ("mi300_1", "mi300_9", "preset", "unknown agent_pool 'mi300_9'"),
+        ("grade: Blocking", "grade: Blockin", "amd-form", "unknown grade 'Blockin'"),
+        ("mi300_1", "mi300_9", "preset", "unknown preset 'mi300_9'"),
     ],
 )
 def test_amd_s_form(context: Context, old: str, new: str, rule: str, text: str) -> None:

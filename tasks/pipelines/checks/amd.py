@@ -1,42 +1,41 @@
-"""AMD's form: steps that would vanish, may fail without anybody having said so, or name hardware that is not there."""
+"""AMD's form: steps that no build would run, and steps of which nobody said whether their failure counts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from tasks.pipelines.amd_form import ordinary
 from tasks.pipelines.checks.findings import Finding, Level, Subject, commands_of
+from tasks.pipelines.expanding import PRESET_KEY
 from tasks.pipelines.model import Step
-from tasks.suites.presets import Presets
-from tasks.support.errors import did_you_mean
 
-_GRADES = ("Blocking", "NonBlocking")
+_FORM = ("agent_pool", "grade", PRESET_KEY)
+_PLACES = ("agents", "plugins")
 
 
-def check(subject: Subject, presets: Presets) -> Iterator[Finding]:
-    """Yield what is wrong with the keys of that form; nothing for other files."""
+def check(subject: Subject) -> Iterator[Finding]:
+    """Yield what turning the form into ordinary steps does not refuse; what it does, the schema family says."""
     if not subject.is_amd:
         return
     for _, step in subject.file.steps():
-        if any(commands_of(step.body)):
-            yield from _step(subject, step, presets)
+        if not any(commands_of(step.body)):
+            continue
+        placed = any(step.body.get(key) for key in _PLACES) or bool(subject.file.top.get("agents"))
+        if not any(key in step.body for key in _FORM):
+            if not placed:
+                text = f"{step.name} has no list {PRESET_KEY}: no build would run it"
+                hint = f"add {PRESET_KEY}: [amdproduction]"
+                yield subject.finding(Level.ERROR, "amd-form", text, entry=step, hint=hint)
+        elif "grade" not in step.body:
+            text = f"{step.name} has no grade, which does not say whether its failure counts"
+            hint = "add grade: Blocking, or grade: NonBlocking where it may fail"
+            yield subject.finding(Level.WARNING, "amd-grade", text, entry=step, hint=hint)
 
 
-def _step(subject: Subject, step: Step, presets: Presets) -> Iterator[Finding]:
-    builds = step.body.get("mirror_hardwares")
-    if not isinstance(builds, list) or not all(isinstance(name, str) for name in builds):
-        text = f"{step.name} has no list mirror_hardwares: no build would ever run it"
-        hint = "add mirror_hardwares: [amdproduction]"
-        yield subject.finding(Level.ERROR, "amd-builds", text, entry=step, key="mirror_hardwares", hint=hint)
-    grade = step.body.get("grade")
-    if grade is None:
-        text = f"{step.name} has no grade, which does not say whether its failure counts"
-        hint = "add grade: Blocking, or grade: NonBlocking where it may fail"
-        yield subject.finding(Level.WARNING, "amd-grade", text, entry=step, hint=hint)
-    elif grade not in _GRADES:
-        hint = did_you_mean(str(grade), _GRADES) or f"choose from {', '.join(_GRADES)}"
-        yield subject.finding(Level.ERROR, "amd-grade", f"unknown grade {grade!r}", entry=step, key="grade", hint=hint)
-    pool = step.body.get("agent_pool")
-    if pool is not None and (not isinstance(pool, str) or presets.find(pool) is None):
-        hint = did_you_mean(str(pool), presets.names()) or f"choose from {', '.join(presets.presets)}"
-        text = f"unknown agent_pool {pool!r}"
-        yield subject.finding(Level.ERROR, "preset", text, entry=step, key="agent_pool", hint=hint)
+def as_ordinary(subject: Subject, step: Step) -> Step:
+    """Return a step of AMD's form as an ordinary one, for a build that runs it; DataError where it cannot be one."""
+    builds = step.body.get(PRESET_KEY)
+    build = str(builds[0]) if isinstance(builds, list) and builds else ""
+    made = ordinary(replace(subject.file, entries=(step,)), build).file
+    return next((found for _, found in made.steps()), step)

@@ -10,6 +10,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
+from tasks.pipelines.amd_form import is_amd_form
 from tasks.pipelines.checks.shell import undoubled
 from tasks.pipelines.model import Group, NativeFile, Step
 from tasks.support.errors import DataError
@@ -102,10 +103,7 @@ class Subject:
     @cached_property
     def is_amd(self) -> bool:
         """Say whether the file is in AMD's form, where a list says on which builds a step runs."""
-        return any(
-            "agent_pool" in step.body or "grade" in step.body or isinstance(step.body.get("mirror_hardwares"), list)
-            for _, step in self.file.steps()
-        )
+        return is_amd_form(self.file)
 
     def raised(
         self, error: DataError, rule: str, entry: Step | Group | None = None, *, level: Level = Level.ERROR

@@ -6,10 +6,11 @@ step is, and names the key and its line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
+from tasks.pipelines.checks.amd import as_ordinary
 from tasks.pipelines.checks.findings import Finding, Level, Subject
 from tasks.pipelines.expanding import choose, expand, is_command
 from tasks.pipelines.model import Group, Step
@@ -46,21 +47,29 @@ def check(subject: Subject, presets: Presets) -> Iterator[Finding]:
         if isinstance(entry, Group):
             body["steps"] = ["wait"]  # its real ones are looked at one by one
         else:
-            try:
-                body = rendered(subject, entry, presets)
-            except DataError as problem:
-                yield subject.raised(problem, "preset", entry)
+            body = yield from _rendered(subject, entry, presets)
         for error in _validator(f"#/definitions/{kind}").iter_errors(body):
             yield from _findings(subject, entry, error, known_keys(kind) | PRIVATE_KEYS)
 
 
-def rendered(subject: Subject, step: Step, presets: Presets) -> dict[str, Any]:
-    """Return a step with nothing of ours left in it; DataError where its preset does not fit."""
-    body = {key: value for key, value in step.body.items() if key not in PRIVATE_KEYS}
-    if subject.is_amd or not is_command(step.body):
-        return body
-    preset = choose(step, presets, agents_above=bool(subject.file.top.get("agents")))
-    return body if preset is None else expand(body, preset)
+def _rendered(subject: Subject, step: Step, presets: Presets) -> Generator[Finding, None, dict[str, Any]]:
+    """Return a step as it is uploaded; where it cannot be, yield why and return it without our keys."""
+    public = {key: value for key, value in step.body.items() if key not in PRIVATE_KEYS}
+    if not is_command(step.body):
+        return public
+    try:
+        if subject.is_amd:
+            step = as_ordinary(subject, step)
+    except DataError as problem:
+        yield subject.raised(problem, "amd-form", step)
+        return public
+    try:
+        preset = choose(step, presets, agents_above=bool(subject.file.top.get("agents")))
+        body = step.body if preset is None else expand(step.body, preset)
+    except DataError as problem:
+        yield subject.raised(problem, "preset", step)
+        return public
+    return {key: value for key, value in body.items() if key not in PRIVATE_KEYS}
 
 
 def kind_of(entry: Step | Group) -> str:
