@@ -16,6 +16,7 @@ from tasks.pipelines.branch_records import uploaded_ancestor
 from tasks.pipelines.build_facts import Build
 from tasks.support.command_line import last_useful_line
 from tasks.support.errors import DataError, MissingInputError, OmniError, UsageError
+from tasks.support.redaction import redact
 from tasks.support.source import dirty_names, git, has_git
 
 DEEPEN = 1000  # commits that a shallow checkout is deepened by, once
@@ -205,7 +206,7 @@ class _History:
         except OmniError as error:
             self.trouble = error.message
         else:
-            self.trouble = f"git fetch: {last_useful_line(answer.stderr)}" if answer.code else None
+            self.trouble = f"git fetch: {redact(last_useful_line(answer.stderr))}" if answer.code else None
         return True
 
     def why(self) -> str:

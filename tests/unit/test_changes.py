@@ -618,6 +618,10 @@ def test_a_login_is_not_asked_for(library: Repository, tmp_path: Path, asking_se
     agent = library.agent_checkout(tmp_path / "agent", library.head)
     agent.git("remote", "set-url", "origin", asking_server)
     assert "terminal prompts disabled" in unknown(change_set(agent.path, pull_request(agent.head)))
+    agent.git("remote", "set-url", "origin", asking_server.replace("//", "//somebody:pa55word@"))
+    text = unknown(change_set(agent.path, pull_request(agent.head)))
+    assert "Authentication failed" in text
+    assert "pa55word" not in text
 
 
 # ----------------------------------------------------------------------------------------------------------------------
