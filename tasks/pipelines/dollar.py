@@ -112,7 +112,6 @@ def scan(text: str, declared: Collection[str] = ()) -> tuple[Use, ...]:
         try:
             position = _Reader(text, declared, uses).expression(position, "", 0)
         except _RefusedError as refused:
-            uses[:] = [use for use in uses if use.end <= refused.start or use.end < refused.outermost]
             start = refused.outermost
             end = _brace_end(text, start)
             uses[:] = [use for use in uses if use.end <= start]

@@ -26,7 +26,7 @@ _LISTS_OF_NAMES = frozenset({"environment", "env"})
 
 def is_command(body: Mapping[str, Any]) -> bool:
     """Say whether a step runs something on an agent."""
-    return _OTHER_STEPS.isdisjoint(body) and body.get("type") not in _OTHER_STEPS
+    return _OTHER_STEPS.isdisjoint(body) and str(body.get("type")) not in _OTHER_STEPS
 
 
 def choose(step: Step, presets: Presets, *, agents_above: bool = False) -> Preset | None:
@@ -59,7 +59,7 @@ def expand(
     (``env_above``) win over the preset's. Without ``trusted``, everything that hands out a secret is left out. Every
     dollar that the preset adds survives the agent's interpolation, except names that exist at upload.
 
-    Raises DataError when the step has agents or plugins of its own.
+    Raises DataError when the step has agents or plugins of its own, or an env or working_dir that is none.
     """
     for key in _OWN:
         if body.get(key):
@@ -68,7 +68,10 @@ def expand(
     _enter(step, body.get("working_dir"), preset)
     added = dict(preset.body)
     env = {name: value for name, value in added.pop("env", {}).items() if name not in env_above}
-    env = {**_doubled(env), **(step.get("env") or {})}
+    own = step.get("env") or {}
+    if not isinstance(own, Mapping):
+        raise DataError("env must be a mapping of names to values")
+    env = {**_doubled(env), **own}
     if env:
         step["env"] = env
     step |= {key: _doubled(value) for key, value in added.items() if key not in step}
@@ -157,10 +160,13 @@ def _wanted(expression: str) -> Iterator[str]:
 def _enter(step: dict[str, Any], working_dir: Any, preset: Preset) -> None:
     """Let the step's commands begin in a folder; the checkout needs nothing."""
     folder = working_dir or (preset.workdir if preset.in_image else "source")
+    if not isinstance(folder, str):
+        raise DataError(f"working_dir must be a folder, not {folder!r}")
     if folder == "source" or not commands(step):
         return
     key = "commands" if "commands" in step else "command"
-    step[key] = [double(f"cd {shlex.quote(str(folder))}"), *commands({key: step[key]})]
+    own = step[key]
+    step[key] = [double(f"cd {shlex.quote(folder)}"), *(own if isinstance(own, list) else [own])]
 
 
 def _doubled(value: Any) -> Any:
@@ -186,7 +192,7 @@ def _cleaned(value: Any, key: str) -> Any:
 def _hands_out(name: Any, value: Any) -> bool:
     text = str(name)
     return (
-        text == "imagePullSecrets"
+        text in _HANDED_OVER
         or text.startswith("vault.hashicorp.com/")
         or is_secret(text)
         or (isinstance(value, Mapping) and bool(_LOGIN_PLUGINS.fullmatch(text)))
@@ -207,6 +213,9 @@ def _is_secret_element(element: Any, key: str) -> bool:
     return key == "volumes" and bool(_SECRET_SOURCES & _keys(element))
 
 
+_HANDED_OVER = frozenset(
+    {"imagePullSecrets", "propagate-aws-auth-tokens", "propagate-gcp-auth-tokens", "mount-ssh-agent"}
+)
 _SECRET_SOURCES = frozenset({"secret", "secretKeyRef", "secretRef", "serviceAccountToken"})
 
 

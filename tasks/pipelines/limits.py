@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from tasks.support.errors import DataError
 JOBS_PER_UPLOAD = 500
 """What Buildkite takes in one upload; parallel jobs and those of a matrix count each, and so does a group itself."""
 
+_NUMBER = re.compile(r"[0-9]{1,6}")
 _ONCE = frozenset({"notify"})  # what each part would do again
 
 
@@ -20,8 +22,8 @@ def job_count(step: Any) -> int:
         return 1
     if isinstance(step.get("steps"), list):
         return 1 + sum(job_count(inner) for inner in step["steps"])
-    parallelism = step.get("parallelism", 1)
-    times = parallelism if isinstance(parallelism, int) and parallelism > 0 else 1
+    parallelism = str(step.get("parallelism"))
+    times = max(int(parallelism), 1) if _NUMBER.fullmatch(parallelism) else 1
     return times * _combinations(step.get("matrix"))
 
 
@@ -74,7 +76,7 @@ def _adjusted(adjustment: Any, axes: Mapping[str, list[Any]]) -> int:
     chosen = adjustment.get("with")
     values = chosen if isinstance(chosen, Mapping) else {"": chosen}
     there = all(value in axes.get(str(name), ()) for name, value in values.items())
-    left_out = adjustment.get("skip") not in {None, False, ""}
+    left_out = adjustment.get("skip") not in (None, False, "")
     if there:
         return -1 if left_out else 0
     return 0 if left_out else 1

@@ -10,7 +10,7 @@ from tasks.pipelines.build_facts import Build
 from tasks.pipelines.expanding import choose, expand, is_command, without_secrets
 from tasks.pipelines.model import Group, NativeFile, Step
 from tasks.pipelines.writing import to_json, to_yaml
-from tasks.suites.presets import Presets
+from tasks.suites.presets import Preset, Presets
 from tasks.support.errors import DataError, did_you_mean
 
 __all__ = ["PRIVATE_KEYS", "render", "to_json", "to_yaml"]
@@ -82,6 +82,8 @@ class _Writer:
         top = self._public(own, TOP_KEYS, where, self.file.lines, "the pipeline")
         if self.build.fork:
             top = without_secrets(top)
+        if not isinstance(top.get("env") or {}, Mapping):
+            raise DataError(f"{self.file.name}:{self.file.lines.get('env', 1)}: env must be a mapping")
         if self.build.coverage:
             top["env"] = {**(top.get("env") or {}), "COV_ENABLED": "1"}
         return top
@@ -97,18 +99,26 @@ class _Writer:
         if is_command(body):
             whole = step if body is step.body else Step(body, step.where, step.lines)
             preset = choose(whole, self.presets, agents_above=self.agents_above)
-        known = next((keys for words, keys in _FAMILIES if words & {*body, body.get("type")}), COMMAND_KEYS)
+        known = next((keys for words, keys in _FAMILIES if words & {*body, str(body.get("type"))}), COMMAND_KEYS)
         public = self._public(body, known, step.where, step.lines, f"step {step.name!r}")
         if preset is not None:
             if "working_dir" in body:
                 public["working_dir"] = body["working_dir"]
-            public = expand(public, preset, trusted=not self.build.fork, env_above=self.declared)
+            public = self._expanded(public, preset, step)
         elif self.build.fork:
             public = without_secrets(public)
         if self.build.fail_fast and known is COMMAND_KEYS:
             public.setdefault("cancel_on_build_failing", True)
+        if not public:
+            raise DataError(f"{step.where}: step {step.name!r} has nothing that Buildkite would run")
         (word, value), *more = public.items()
         return word if not more and value is None else public
+
+    def _expanded(self, public: Mapping[str, Any], preset: Preset, step: Step) -> dict[str, Any]:
+        try:
+            return expand(public, preset, trusted=not self.build.fork, env_above=self.declared)
+        except DataError as error:
+            raise DataError(f"{step.where}: step {step.name!r}: {error.message}", hint=error.hint) from error
 
     def _public(
         self, body: Mapping[str, Any], known: Collection[str], where: str, lines: Mapping[str, int], what: str
