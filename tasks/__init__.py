@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from invoke.collection import Collection
 
-DOMAINS = ("wheels", "images", "pins", "release")
+DOMAINS = ("wheels", "images", "pins", "pipelines", "release")
 
 
 def _build_namespace() -> Collection:

@@ -50,22 +50,27 @@ def read(cell: Cell, origin: Origin) -> NativeFile:
 
 
 def read_file(word: str, origin: Origin) -> NativeFile:
-    """Return the steps of a file: a path as seen from the current folder or, where that is nothing, from the source.
+    """Return the steps of a file that ``find_file`` finds."""
+    name, data = find_file(word, origin)
+    return read_native(data, name)
+
+
+def find_file(word: str, origin: Origin) -> tuple[str, bytes]:
+    """Return a file's name and bytes: a path as seen from the current folder or, where that is nothing, the source.
 
     A file of the source is called by its path below it, as path rules are, and read where ``origin`` says; any other is
     read as it lies there. Raises MissingInputError when it is nowhere.
     """
-    given = paths.without_steps_up(paths.absolute(paths.as_path(word, "--file")))
+    given = paths.without_steps_up(paths.absolute(paths.as_path(word, "the file's path")))
     source = paths.without_steps_up(paths.absolute(origin.source))
     if not given.is_relative_to(source) and (paths.is_there(given) or Path(word).is_absolute()):
         data, name = _read(given), str(given)
     else:
-        inside = given.relative_to(source) if given.is_relative_to(source) else paths.as_path(word, "--file")
-        name = inside.as_posix()
+        name = (given.relative_to(source) if given.is_relative_to(source) else Path(word)).as_posix()
         data = origin.read(name)
     if data is None:
-        raise MissingInputError(f"there is no file {paths.shown(word)} in {origin}", hint="correct --file")
-    return read_native(data, name)
+        raise MissingInputError(f"there is no file {paths.shown(word)} in {origin}", hint="correct its path")
+    return name, data
 
 
 def _read(path: Path) -> bytes | None:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from tasks.suites.path_rules import Rule, literal
+
 _TESTS = "tests"
 # The options of pytest whose value is left out, or an expression, or where something is written to.
 _NOT_RUN = re.compile(
@@ -36,6 +38,20 @@ def named_tests(body: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     found = (_below(word) for word in _WORD.findall(_NOT_RUN.sub(" ", text)))
     return tuple(dict.fromkeys(path for path in found if path))
+
+
+def covered_tests(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a step's commands test: what they name or, of a pytest without names, the whole tests' folder."""
+    return named_tests(body) or ((f"{_TESTS}/",) if "pytest" in commands_of(body) else ())
+
+
+def rules_of_tests(tests: Iterable[str]) -> Iterator[Rule]:
+    """Return the rules that cover what commands name, as ``named_tests`` returns it."""
+    for path in tests:
+        if "*" in path and not set("?[]{}") & set(path):
+            yield Rule(text=path, path=path.rstrip("/"), folder=path.endswith("/"))
+        else:
+            yield literal(path.rstrip("/"))
 
 
 def _below(word: str) -> str | None:

@@ -13,7 +13,8 @@ The first of these that fits a step is its reason:
 7. A changed file is in an area that the step names, matches one of its paths (AREA, PATH), is imported by its tests
    (IMPORTS, steps with ``imports: true``), or is one of its implicit dependencies (IMPLICIT): its tests, their
    conftest.py files, the pipeline's own file.
-8. A changed file is covered by no rule at all, and ``unmatched`` says ``run_all`` (UNMATCHED).
+8. A changed file is covered by no rule at all, and ``unmatched`` says ``run_all`` (UNMATCHED). What a step without
+   rules tests is covered, and so are areas that no step of this file names, documentation and other pipelines' files.
 9. Nothing that it depends on changed (UNCHANGED).
 
 A group's rules gate its steps: a step with rules in a group with rules runs when changed files match the group's and
@@ -26,7 +27,7 @@ Then what the kept steps need comes back in (NEEDED), and waits, blocks and inpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -82,12 +83,13 @@ def select(
     shut: Shut | None = None,
     is_e2e: Named = lambda title, _key: E2E_TITLE in title,
     imports: Chain | None = None,
+    elsewhere: Collection[str] = (),
 ) -> tuple[Decision, ...]:
     """Return a decision for every step of the file, in its order; the module says by which rules.
 
-    ``skip`` is why nothing runs, when that was decided before. ``shut`` judges the gates of
-    groups, ``is_e2e`` says which are end-to-end tests. Pure: nothing is read or printed. Raises DataError with file and
-    line for rules that are no list of paths, UsageError for a step or group that is not there.
+    ``skip`` is why nothing runs, when that was decided before. ``shut`` judges the gates of groups, ``is_e2e`` says
+    which are end-to-end tests; ``elsewhere`` are files of other pipelines. Pure: nothing is read or printed. Raises
+    DataError with file and line for rules that are no list of paths, UsageError for a step or group that is not there.
     """
     places = [Place(step, group) for group, step in file.steps()]
     if choice.steps or choice.group is not None or choice.e2e:
@@ -102,6 +104,7 @@ def select(
             skip=skip,
             shut=shut,
             imports=imports,
+            elsewhere=elsewhere,
         )
         verdicts = judge.verdicts(places)
     for place, verdict in zip(places, verdicts, strict=True):
@@ -175,9 +178,11 @@ class _Judge:
         skip: Reason | None,
         shut: Shut | None,
         imports: Chain | None,
+        elsewhere: Collection[str],
     ) -> None:
         self._file, self._changes, self._rules, self._build = file, changes, rules, build
         self._run_all, self._skip, self._shut, self._chain = run_all, skip, shut, imports
+        self._elsewhere = elsewhere
         every = Files(changes.paths)
         ignored = set(matching(rules.ignore, every)) if rules.ignore else ()
         self._files = Files(path for path in every.paths if path not in ignored) if ignored else every
@@ -192,7 +197,8 @@ class _Judge:
             self._by_rules(rules) if verdict is None and rules is not None else verdict
             for verdict, rules in zip(before, gated, strict=True)
         ]
-        stray = self._stray(gated) if any(verdict and verdict[1].why is Why.UNCHANGED for verdict in found) else None
+        unchanged = any(verdict and verdict[1].why is Why.UNCHANGED for verdict in found)
+        stray = self._stray(places, gated) if unchanged else None
         if stray is not None:
             reason = Reason(Why.UNMATCHED, f"{stray} is covered by no rule: everything runs")
             found = [(True, reason) if verdict and verdict[1].why is Why.UNCHANGED else verdict for verdict in found]
@@ -253,7 +259,7 @@ class _Judge:
         tests = mentions.named_tests(place.step.body)
         implicit = (self._file.name, *mentions.conftests_above(tests))
         by_imports = any(bool(one.body.get(IMPORTS)) for one in (place.step, place.group) if one is not None)
-        return _Gated(own, around, tests, by_imports, (*_rules_of_tests(tests), *map(literal, implicit)))
+        return _Gated(own, around, tests, by_imports, (*mentions.rules_of_tests(tests), *map(literal, implicit)))
 
     def _rules_of(self, what: Step | Group) -> tuple[Rule, ...] | None:
         by_imports = what.body.get(IMPORTS, False)
@@ -291,25 +297,23 @@ class _Judge:
             return "this pipeline's own file"
         return "read by its tests" if match.file.endswith("conftest.py") else "one of its tests"
 
-    def _stray(self, gated: Sequence[_Gated | None]) -> str | None:
+    def _stray(self, places: Sequence[Place], gated: Sequence[_Gated | None]) -> str | None:
         """Return a changed file that makes everything run because no rule covers it."""
         if self._rules.unmatched is not Unmatched.RUN_ALL or self._changes.state is State.UNKNOWN:
             return None
         known = [rules for one in gated if one for rules in (one.own, one.around, one.implicit) if rules]
-        found = uncovered([self._rules.docs, *self._rules.areas.values(), *known], self._files)
+        always = [
+            tuple(mentions.rules_of_tests(mentions.covered_tests(place.step.body)))
+            for place, rules in zip(places, gated, strict=True)
+            if rules is None
+        ]
+        others = tuple(map(literal, self._elsewhere))
+        found = uncovered([self._rules.docs, *self._rules.areas.values(), *known, *always, others], self._files)
         return found[0] if found else None
 
 
 def _matched(match: Match) -> Reason:
     return Reason(Why.AREA if match.rule.area is not None else Why.PATH, match.text)
-
-
-def _rules_of_tests(tests: Sequence[str]) -> Iterator[Rule]:
-    for path in tests:
-        if "*" in path and not set("?[]{}") & set(path):
-            yield Rule(text=path, path=path.rstrip("/"), folder=path.endswith("/"))
-        else:
-            yield literal(path.rstrip("/"))
 
 
 def _listed(rules: Sequence[Rule]) -> str:

@@ -10,6 +10,7 @@ from tasks.support.errors import ConfigurationError, ServiceRefusedError
 from tasks.support.settings import Settings, on_buildkite
 
 if TYPE_CHECKING:
+    from tasks.pipelines.bootstrapping import Bootstrapped
     from tasks.pipelines.explaining import Explanation
 
 
@@ -35,6 +36,20 @@ def upload(settings: Settings, parts: Sequence[bytes], explanation: Explanation)
     require_build(settings)
     _upload_parts(settings, parts)
     _annotate(settings, explanation, nothing=not parts)
+
+
+def upload_bootstrap(settings: Settings, found: Bootstrapped) -> None:
+    """Upload a device's first pipeline and annotate the build; without steps only the annotation is made."""
+    from tasks.pipelines.bootstrapping import ANNOTATION_CONTEXT
+    from tasks.pipelines.writing import to_yaml
+
+    require_build(settings)
+    if found.steps:
+        _upload_parts(settings, [to_yaml(found.document).encode()])
+    context = f"{ANNOTATION_CONTEXT}-{found.device}"
+    title = f"**{found.device}**" if found.steps else f"**{found.device}: nothing is left to run**"
+    style = "info" if found.steps else "warning"
+    buildkite.annotate(settings, f"{title}\n\n{found.summary}\n", context=context, style=style)
 
 
 def require_build(settings: Settings) -> None:

@@ -562,3 +562,31 @@ def test_the_same_input_gives_the_same_decisions_and_every_step_exactly_one() ->
     first, second = decide(file, "pkg/wan/a.py"), decide(file, "pkg/wan/a.py")
     assert first == second
     assert [id(d.step) for d in first] == [id(step) for _, step in file.steps()]
+
+
+@pytest.mark.parametrize(
+    ("path", "why_api"),
+    [
+        ("tests/unit/test_a.py", "UNCHANGED"),
+        ("tests/else/test_b.py", "UNMATCHED"),
+        (".buildkite/other.yml", "UNCHANGED"),
+        (".buildkite/unknown.yml", "UNMATCHED"),
+    ],
+)
+def test_tests_that_always_run_and_other_pipelines_files_are_covered(path: str, why_api: str) -> None:
+    file = native("""
+        steps:
+          - {key: api, command: p, source_file_dependencies: [pkg/api/]}
+          - {key: unit, command: pytest tests/unit -m cpu}
+    """)
+    found = select(file, known(path), AREAS, LOCAL, elsewhere=[".buildkite/other.yml"])
+    assert found[0].reason.why.name == why_api
+
+
+def test_a_pytest_that_names_nothing_covers_the_whole_folder() -> None:
+    text = """
+        steps:
+          - {key: api, command: p, source_file_dependencies: [pkg/api/]}
+          - {key: unit, command: "timeout 9m pytest -m 'core_model and cpu' --ignore=tests/e2e"}
+    """
+    assert why(decide(text, "tests/x/test_a.py", rules=AREAS))["api"][0] == "UNCHANGED"
