@@ -108,6 +108,23 @@ def change_set(
     return found if commit or build.on_buildkite else replace(found, notice=_notice(source))
 
 
+def base_tip(source: Path, build: Build) -> str:
+    """Return the commit that the build's base branch is at: a fork's build reads what it must not decide from there.
+
+    It is fetched as ``change_set`` does; where that fails the last fetched one is returned, which is trusted too.
+    Raises MissingInputError when there is none.
+    """
+    try:
+        if not has_git(source):
+            raise _no_git(source, asked=None)
+        look = _History(source, on_buildkite=build.on_buildkite)
+        return _branch(look, build.base_branch or build.default_branch, look.resolve(build.commit or "HEAD"))[2]
+    except _UnknownError as error:
+        raise MissingInputError(
+            f"the base branch cannot be read: {error}", hint="fetch it into that checkout"
+        ) from error
+
+
 def file_at(source: Path, revision: str, path: str) -> bytes | None:
     """Return a file of a revision, or None when it has no such file; of a symbolic link, the name that it points to.
 
@@ -279,29 +296,36 @@ def _against_queue(look: _History, subject: str, base: str) -> tuple[str, str]:
 
 
 def _against_branch(look: _History, subject: str, branch: str, *, proposed: bool) -> tuple[str | None, str]:
-    """Compare with a branch of origin, fetched first in a build: a reused checkout has an old one.
-
-    ``proposed`` commits are to be merged into the branch; others may be on it, and have their first parent as base.
-    """
-    if not _is_branch_name(look.source, branch):
-        raise _UnknownError(f"git allows no branch of the name {branch!r}")
-    name, revision = f"origin/{branch}", _tracking(branch)
-    tip = look.resolve(revision)
-    if tip is None and not look.on_buildkite:  # a laptop's own branch will do; an agent's is as old as its checkout
-        tip = look.resolve(f"refs/heads/{branch}")
-        name, revision = (branch, f"refs/heads/{branch}") if tip else (name, revision)
-    if tip is None or look.on_buildkite:
-        cut = look.is_shallow() and (tip is None or look.merge_base(tip, subject) in (None, subject))
-        look.fetch(branch=branch, commit=subject if cut else None, deepen=cut)
-        tip = look.resolve(revision)
-    if tip is None:
-        raise _UnknownError(f"the checkout does not hold branch {branch} of origin{look.why()}")
+    """Compare with a branch; ``proposed`` commits are to be merged into it, others may be on it already."""
+    name, revision, _ = _branch(look, branch, subject)
     found, how = _merge_base(look, subject, revision, name, branch=branch)
     if found != subject:
         return found, f"{how}{' as last fetched' if look.trouble else ''}"
     if proposed:
         raise _UnknownError(f"the commit is already part of {name}, so what it was to change cannot be told")
     return _against_parent(look, subject, f"it is on {name}")
+
+
+def _branch(look: _History, branch: str, subject: str | None) -> tuple[str, str, str]:
+    """Return what people call a branch of origin, its reference and its commit.
+
+    In a build it is fetched, since a reused checkout has an old one. A laptop's own branch of that name will do.
+    """
+    if not _is_branch_name(look.source, branch):
+        raise _UnknownError(f"git allows no branch of the name {branch!r}")
+    name, revision = f"origin/{branch}", _tracking(branch)
+    tip = look.resolve(revision)
+    if tip is None and not look.on_buildkite:
+        tip = look.resolve(f"refs/heads/{branch}")
+        name, revision = (branch, f"refs/heads/{branch}") if tip else (name, revision)
+    if tip is None or look.on_buildkite:
+        apart = tip is None or subject is None or look.merge_base(tip, subject) in (None, subject)
+        cut = apart and look.is_shallow()
+        look.fetch(branch=branch, commit=subject if cut else None, deepen=cut)
+        tip = look.resolve(revision)
+    if tip is None:
+        raise _UnknownError(f"the checkout does not hold branch {branch} of origin{look.why()}")
+    return name, revision, tip
 
 
 def _against_uploaded(look: _History, subject: str, record: Sequence[str]) -> tuple[str | None, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tasks.pipelines.build_facts import Build
-from tasks.pipelines.changes import DEEPEN, ChangeSet, State, change_set, file_at, files_at
+from tasks.pipelines.changes import DEEPEN, ChangeSet, State, base_tip, change_set, file_at, files_at
 from tasks.support.errors import DataError, MissingInputError, OmniError, UsageError
 from tests.git_scenes import MISSING_COMMIT, Repository, isolate
 
@@ -657,3 +657,31 @@ def test_content_that_is_lost_or_too_long_is_no_missing_file(library: Repository
         with pytest.raises(DataError):
             file_at(library.path, commit, name)
     assert issubclass(DataError, OmniError)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a fork may not say
+
+
+@pytest.mark.parametrize("depth", [1, None])
+def test_the_base_branch_is_read_where_it_is_now(library: Repository, tmp_path: Path, depth: int | None) -> None:
+    library.branch("topic")
+    topic = library.commit({"docs/a.md": "of the fork\n"})
+    agent = library.agent_checkout(tmp_path / "agent", topic, depth=depth)
+    for number in range(2):
+        library.checkout("main")
+        tip = library.commit({"docs/a.md": f"ours {number}\n"})
+        found = base_tip(agent.path, pull_request(topic))
+        assert (found, file_at(agent.path, found, "docs/a.md")) == (tip, f"ours {number}\n".encode())
+    agent.git("remote", "set-url", "origin", (tmp_path / "gone").as_uri())
+    assert base_tip(agent.path, pull_request(topic)) == tip
+    assert changed(change_set(agent.path, pull_request(topic))) == {"docs/a.md": "M"}
+
+
+def test_a_base_branch_that_cannot_be_read_is_refused(library: Repository, tmp_path: Path) -> None:
+    agent = library.agent_checkout(tmp_path / "agent", library.head)
+    for name in (*HOSTILE, *IMPOSSIBLE):
+        with pytest.raises(MissingInputError, match="the base branch cannot be read"):
+            base_tip(agent.path, pull_request(agent.head, name))
+    with pytest.raises(MissingInputError, match="not a git checkout"):
+        base_tip(tmp_path, pull_request(agent.head))
