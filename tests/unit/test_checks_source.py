@@ -316,7 +316,7 @@ KEYS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.dictionaries(st.sampled_from(KEYS), odd, min_size=1, max_size=6), min_size=1, max_size=3),
     st.dictionaries(st.sampled_from(["env", "agents", "notify", "selection_tests", "x-a", "secrets"]), odd, max_size=2),
