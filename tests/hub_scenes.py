@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tasks.registry.documents import Manifest
 from tasks.registry.hub import HubRepository, open_hub
-from tasks.registry.hub_door import Patience
+from tasks.registry.hub_door import HubPatience
 from tasks.registry.references import RepositoryName
 from tasks.support.settings import Settings, load
 from tests.factory_image import Image, image, index
@@ -116,7 +116,7 @@ class Scene:
 
     def open(self, who: Credential = USER, **patience: float) -> HubRepository:
         """Return the client under test, which waits for nothing."""
-        return open_hub(self.name, self.settings_of(who), Patience(sleep=self.waits.append, **patience))  # type: ignore[arg-type]
+        return open_hub(self.name, self.settings_of(who), HubPatience(sleep=self.waits.append, **patience))  # type: ignore[arg-type]
 
     def push(self, made: Mapping[str, Image], ages: Mapping[str, float | None] | None = None) -> None:
         """Push images, each so many days ago; None for a push time that nobody knows."""

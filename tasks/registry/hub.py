@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from tasks.registry.hub_door import PUBLIC, Account, HubDoor, Patience, parse_time
+from tasks.registry.hub_door import PUBLIC, Account, HubDoor, HubPatience, parse_time
 from tasks.registry.references import RepositoryName, check_tag, is_digest
 from tasks.support.console import plural
 from tasks.support.errors import (
@@ -154,7 +154,7 @@ class HubRepository:
         return query
 
 
-def open_hub(name: RepositoryName, settings: Settings, patience: Patience | None = None) -> HubRepository:
+def open_hub(name: RepositoryName, settings: Settings, patience: HubPatience | None = None) -> HubRepository:
     """Return a repository's tags at the account API that the settings name; nothing is sent yet.
 
     Raises UsageError for a name that is not ``namespace/repository``, CredentialsError when DOCKERHUB_USERNAME or

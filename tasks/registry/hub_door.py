@@ -70,7 +70,7 @@ class Account:
 
 
 @dataclass(frozen=True)
-class Patience:
+class HubPatience:
     """How long to go on. Times are in seconds; ``longest`` is the longest pause that a server may ask for."""
 
     attempts: int = 6
@@ -123,10 +123,10 @@ class HubDoor:
     The token is held in memory and renewed once when a request is answered with 401.
     """
 
-    def __init__(self, address: str, account: Account, patience: Patience | None = None) -> None:
+    def __init__(self, address: str, account: Account, patience: HubPatience | None = None) -> None:
         self.address = check_address(address)
         self.account = account
-        self.patience = patience or Patience()
+        self.patience = patience or HubPatience()
         self._session: requests.Session | None = None
         self._token: str | None = None
 

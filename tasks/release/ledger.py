@@ -39,7 +39,7 @@ class Event(Enum):
     RESULT = "result"
 
 
-class Deed(Enum):
+class RunKind(Enum):
     """What the run does."""
 
     PUBLISH = "publish"
@@ -70,7 +70,7 @@ class Entry:
     """
 
     event: Event
-    deed: Deed
+    deed: RunKind
     channel: Channel
     run: str
     time: str
@@ -97,7 +97,7 @@ class Entry:
     @property
     def about(self) -> str:
         """Return what the run does, for people: its deed with the version and the commit that it is about."""
-        link = "to" if self.deed is Deed.ROLLBACK else "of"
+        link = "to" if self.deed is RunKind.ROLLBACK else "of"
         commit = f"commit {self.commit}" if self.commit is not None else None
         what = f"{self.version} ({commit})" if self.version and commit else self.version or commit
         return f"{self.deed.value} {link} {what}" if what else self.deed.value
@@ -122,7 +122,7 @@ class Entry:
             rows = document.pop("tags")
             entry = cls(
                 event=Event(document.pop("event")),
-                deed=Deed(document.pop("deed")),
+                deed=RunKind(document.pop("deed")),
                 channel=Channel(document.pop("channel")),
                 sources=MappingProxyType(dict(document.pop("sources"))),
                 tags=tuple(TagChange(**row) for row in rows),
@@ -339,7 +339,7 @@ class History:
 
         Rollbacks do not count: going back once more must not return to what was taken back.
         """
-        published = ((entry, change) for entry, change in self.changes(tag) if entry.deed is Deed.PUBLISH)
+        published = ((entry, change) for entry, change in self.changes(tag) if entry.deed is RunKind.PUBLISH)
         return next((change.old for _, change in published if change.new == digest and change.moves), None)
 
     def digests(self, tag: str, count: int) -> list[str]:
@@ -390,7 +390,7 @@ def _counts(entry: Entry, change: TagChange) -> bool:
 
 
 def _is_rollback(entry: Entry) -> bool:
-    return entry.deed is Deed.ROLLBACK
+    return entry.deed is RunKind.ROLLBACK
 
 
 def _told_once(entries: Iterable[Entry]) -> Iterator[Entry]:

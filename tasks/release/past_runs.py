@@ -9,7 +9,7 @@ from typing import Any
 
 from tasks.registry.interface import Repository
 from tasks.release.channels import Channel, floating_group
-from tasks.release.ledger import Deed, Entry, History, Ledger
+from tasks.release.ledger import Entry, History, Ledger, RunKind
 from tasks.support.store import ObjectStore
 
 NEWEST = 20
@@ -68,12 +68,12 @@ def _undone(entries: Sequence[Entry], tag: str) -> dict[str, str]:
     line: tuple[str, ...] = ()
     for entry in reversed(entries):
         change = entry.change(tag)
-        if entry.deed is Deed.ROLLBACK and entry.undone is not None and entry.finished:
+        if entry.deed is RunKind.ROLLBACK and entry.undone is not None and entry.finished:
             found[entry.undone] = entry.run  # also what had not come as far as this tag
         if change is None or not (change.moves and change.done):
             continue
         before = line
-        if entry.deed is Deed.ROLLBACK:
+        if entry.deed is RunKind.ROLLBACK:
             line = lines.get(change.new, ())
             found |= dict.fromkeys(set(before) - set(line), entry.run)
             found = {run: by for run, by in found.items() if run not in line}

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from tasks.registry.copying import CopyReport, Limits, execute_copy
-from tasks.release.ledger import Deed, Entry, Event
+from tasks.release.ledger import Entry, Event, RunKind
 from tasks.release.moving import Run, changes, complete_record, lease_for, move_tags, now
 from tasks.release.promotion_plan import Parties, PublishPlan, plan_again
 from tasks.release.recorded import recorded
@@ -70,7 +70,7 @@ def _intent(plan: PublishPlan, run: Run, copied: CopyReport | None) -> Entry:
     request = plan.request
     return Entry(
         event=Event.INTENT,
-        deed=Deed.PUBLISH,
+        deed=RunKind.PUBLISH,
         channel=request.channel,
         run=run.id,
         time=now(),

@@ -27,7 +27,7 @@ from tasks.release.channels import (
     source_tag,
     version_tag,
 )
-from tasks.release.ledger import Deed, Entry, History, Ledger
+from tasks.release.ledger import Entry, History, Ledger, RunKind
 from tasks.release.moving import TagPlan, refuse_others_moves
 from tasks.release.ordering import AskAncestry, Candidate, Verdict
 from tasks.release.staged import Staged, resolve, unlabelled
@@ -303,13 +303,13 @@ def _already(parties: Parties, request: Request, history: History) -> PublishPla
 
 def _same_publish(entry: Entry, request: Request) -> bool:
     version = str(request.version) if request.version is not None else None
-    return entry.deed is Deed.PUBLISH and entry.commit == request.commit and entry.version == version
+    return entry.deed is RunKind.PUBLISH and entry.commit == request.commit and entry.version == version
 
 
 def _unfinished(history: History, tags: tuple[TagPlan, ...]) -> Entry | None:
     """Return the newest run when it did everything and only its result is missing."""
     newest = next(iter(history), None)
-    if newest is None or newest.finished or newest.deed is not Deed.PUBLISH:
+    if newest is None or newest.finished or newest.deed is not RunKind.PUBLISH:
         return None
     there = {tag.tag: tag.digest for tag in tags}
     return newest if all(there.get(change.tag) == change.new for change in newest.tags) else None

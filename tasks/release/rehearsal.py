@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from tasks.release import judges, rehearsal_images
-from tasks.release.rehearsal_image import Nightly
+from tasks.release.rehearsal_image import Nightly, made_up_commit
 from tasks.release.run_folder import explained, new_folder
 from tasks.support import console, profiles, source
 from tasks.support.errors import CredentialsError, DataError, MissingInputError, OmniError, UsageError, unknown_choice
@@ -252,7 +252,7 @@ def _first_build(run: _Run) -> Build:
         _git(checkout, "init", "--quiet", "--template=")
         return _build(run, "first", checkout, _commit_all(checkout, "First nightly"))
     given = run.request.source
-    commit = source.commit_of(given) if source.has_git(given) else _made_up("first")
+    commit = source.commit_of(given) if source.has_git(given) else made_up_commit("first")
     return _build(run, "first", given, commit)
 
 
@@ -265,7 +265,7 @@ def _second_build(run: _Run, first: Build) -> Build:
     # The given source has one commit to build; its wheels stand for a later one's.
     moment = datetime.fromisoformat(first.time.moment) + timedelta(seconds=1)
     time_of_second = CommitTime(timestamp(moment), TimeSource.GIVEN)
-    return Build(_made_up(first.commit), time_of_second, None, first.facts)
+    return Build(made_up_commit(first.commit), time_of_second, None, first.facts)
 
 
 def _build(run: _Run, name: str, checkout: Path, commit: str) -> Build:
@@ -286,7 +286,7 @@ def _build(run: _Run, name: str, checkout: Path, commit: str) -> Build:
 
 def _stale(first: Build) -> Build:
     earlier = datetime.fromisoformat(first.time.moment) - timedelta(days=1)
-    return Build(_made_up("stale"), CommitTime(timestamp(earlier), TimeSource.GIVEN), None, first.facts)
+    return Build(made_up_commit("stale"), CommitTime(timestamp(earlier), TimeSource.GIVEN), None, first.facts)
 
 
 def _upload(index: Index, build: Build) -> str:
@@ -324,7 +324,7 @@ def _check(index: Index) -> str:
 def _prune(index: Index) -> str:
     plan = pruning.plan_prune(index, keep=index.rules.keep_nightlies, younger_than=timedelta(), max_share=1.0)
     report = pruning.execute_prune(index, plan)
-    if report.commits != (_made_up("stale"),):
+    if report.commits != (made_up_commit("stale"),):
         raise DataError(f"the prune took {', '.join(report.commits) or 'nothing'}, not only the unpublished commit")
     return f"{console.plural(len(report.deleted), 'object')} of {report.commits[0][:12]} deleted"
 
@@ -342,10 +342,6 @@ def _project_of(facts: Sequence[Facts]) -> str:
     if len(projects) != 1:
         raise DataError(f"the source built {len(projects)} projects: {', '.join(sorted(projects))}")
     return projects.pop()
-
-
-def _made_up(seed: str) -> str:
-    return hashlib.sha1(f"rehearsal {seed}".encode(), usedforsecurity=False).hexdigest()
 
 
 def _next_version(version: str) -> str:

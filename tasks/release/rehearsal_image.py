@@ -9,6 +9,7 @@ import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ _DOCKERFILE = "FROM scratch\nCOPY rehearsal.txt /rehearsal.txt\n"
 
 class NoEngineError(Exception):
     """There is no engine here that could build: a rehearsal goes on without one."""
+
+
+def made_up_commit(seed: str) -> str:
+    """Return the hash of a commit that nobody made; the same for the same seed."""
+    return sha1(f"rehearsal {seed}".encode(), usedforsecurity=False).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from hashlib import sha1
 from pathlib import Path
 
 from tasks.registry.documents import Platform
@@ -22,7 +21,7 @@ from tasks.release.cleanup import plan_cleanup, read_rule, run_cleanup
 from tasks.release.moving import Run
 from tasks.release.promotion import PublishReport, execute_publish
 from tasks.release.promotion_plan import Parties, Request, plan_publish
-from tasks.release.rehearsal_image import Nightly
+from tasks.release.rehearsal_image import Nightly, made_up_commit
 from tasks.release.undo import execute_rollback, plan_rollback
 from tasks.support.console import plural
 from tasks.support.errors import DataError
@@ -91,8 +90,7 @@ def rehearse(
 def _publish_older(images: _Images, first: Nightly) -> str:
     newest = datetime.fromisoformat(first.time)
     for number in range(OLDER, 0, -1):
-        commit = sha1(f"rehearsal {number}".encode(), usedforsecurity=False).hexdigest()
-        nightly = Nightly(commit, (newest - timedelta(days=number)).isoformat())
+        nightly = Nightly(made_up_commit(str(number)), (newest - timedelta(days=number)).isoformat())
         images.stage(nightly)
         images.publish(nightly)
     return f"{len(images.parties.public.tags())} tags"

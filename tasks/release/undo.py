@@ -17,7 +17,7 @@ from tasks.registry.interface import Repository
 from tasks.registry.references import check_tag, is_digest, is_tag
 from tasks.release import next_steps
 from tasks.release.channels import ARCHITECTURES, Channel, TagGroup, floating_group, platforms_of
-from tasks.release.ledger import Deed, Entry, Event, History, Ledger
+from tasks.release.ledger import Entry, Event, History, Ledger, RunKind
 from tasks.release.moving import Run, TagPlan, changes, complete_record, lease_for, move_tags, now, refuse_others_moves
 from tasks.release.shown import Shown, describe
 from tasks.support.errors import MissingInputError, RemoteChangedError, UsageError
@@ -150,7 +150,7 @@ def _intent(plan: RollbackPlan, run: Run) -> Entry:
     target = plan.target
     return Entry(
         event=Event.INTENT,
-        deed=Deed.ROLLBACK,
+        deed=RunKind.ROLLBACK,
         channel=plan.channel,
         run=run.id,
         time=now(),
@@ -214,7 +214,7 @@ def _half_done(
     if (
         newest is None
         or newest.finished
-        or newest.deed is not Deed.PUBLISH
+        or newest.deed is not RunKind.PUBLISH
         or run not in {None, newest.run, newest.build}
     ):
         return None
@@ -251,12 +251,12 @@ def _run(public: Repository, store: ObjectStore, channel: Channel, history: Hist
 
 def _stopped(newest: Entry, run: str | None) -> bool:
     """Say whether the newest run is a rollback that was stopped and is meant again: it is completed, not followed."""
-    return newest.deed is Deed.ROLLBACK and not newest.finished and run in {None, newest.undone}
+    return newest.deed is RunKind.ROLLBACK and not newest.finished and run in {None, newest.undone}
 
 
 def _only_unrecorded(newest: Entry | None, tags: tuple[TagPlan, ...]) -> bool:
     """Say whether the newest run is this rollback, did everything, and only its result is missing."""
-    if newest is None or newest.deed is not Deed.ROLLBACK or newest.finished:
+    if newest is None or newest.deed is not RunKind.ROLLBACK or newest.finished:
         return False
     return {tag.tag: tag.old for tag in tags} == {change.tag: change.new for change in newest.tags}
 
@@ -288,7 +288,7 @@ def _before(
 def _nothing_before(public: Repository, history: History, group: TagGroup, now_at: str) -> MissingInputError:
     hint = "say where to go with --to DIGEST or --to TAG"
     for entry, change in history.changes(group.tag):
-        if entry.deed is Deed.PUBLISH and change.new == now_at and change.moves:
+        if entry.deed is RunKind.PUBLISH and change.new == now_at and change.moves:
             return MissingInputError(
                 f"run {entry.run} was the first publish: there was no {public.name}:{group.tag} before it", hint=hint
             )

@@ -10,7 +10,7 @@ import pytest
 
 from tasks.release.channels import Channel
 from tasks.release.lease import Lease
-from tasks.release.ledger import HEADERS, Deed, Entry, Event, History, Ledger, TagChange, written
+from tasks.release.ledger import HEADERS, Entry, Event, History, Ledger, RunKind, TagChange, written
 from tasks.support.errors import DataError, RemoteChangedError, TemporaryError, UsageError
 from tasks.support.store import ObjectStore, open_store
 
@@ -32,7 +32,7 @@ def entry(run: str, old: int | None, new: int, **changed: Any) -> Entry:
     change = TagChange("nightly", None if old is None else D[old], D[new], done=True)
     made = Entry(
         event=Event.RESULT,
-        deed=Deed.PUBLISH,
+        deed=RunKind.PUBLISH,
         channel=Channel.NIGHTLY,
         run=run,
         time="2026-01-01T00:00:00.000000Z",
@@ -171,7 +171,7 @@ def test_a_history_is_that_of_one_repository(ledger: Ledger) -> None:
 
 
 def test_going_back_again_goes_further_back(ledger: Ledger) -> None:
-    back = entry("back", 3, 2, deed=Deed.ROLLBACK)
+    back = entry("back", 3, 2, deed=RunKind.ROLLBACK)
     found = history(ledger, entry("a", None, 1), entry("b", 1, 2), entry("c", 2, 3), back)
     assert found.before("nightly", D[3]) == D[2]
     assert found.before("nightly", D[2]) == D[1]
@@ -193,26 +193,26 @@ def test_a_second_run_that_found_a_tag_in_place_did_not_move_it(ledger: Ledger) 
     ("entries", "digest", "held"),
     [
         ([entry("a", None, 1), entry("b", 1, 2)], 1, False),
-        ([entry("a", None, 1), entry("b", 1, 2), entry("x", 2, 1, deed=Deed.ROLLBACK)], 2, True),
-        ([entry("a", None, 1), entry("b", 1, 2), entry("x", 2, 1, deed=Deed.ROLLBACK)], 1, False),
-        ([entry("a", None, 1), entry("b", 1, 2), entry("x", 2, 1, deed=Deed.ROLLBACK)], 3, False),
+        ([entry("a", None, 1), entry("b", 1, 2), entry("x", 2, 1, deed=RunKind.ROLLBACK)], 2, True),
+        ([entry("a", None, 1), entry("b", 1, 2), entry("x", 2, 1, deed=RunKind.ROLLBACK)], 1, False),
+        ([entry("a", None, 1), entry("b", 1, 2), entry("x", 2, 1, deed=RunKind.ROLLBACK)], 3, False),
         # It went past 2 as well.
-        ([entry("a", None, 1), entry("b", 1, 2), entry("c", 2, 3), entry("x", 3, 1, deed=Deed.ROLLBACK)], 2, True),
+        ([entry("a", None, 1), entry("b", 1, 2), entry("c", 2, 3), entry("x", 3, 1, deed=RunKind.ROLLBACK)], 2, True),
         # Twice.
         (
             [
                 entry("a", None, 1),
                 entry("b", 1, 2),
                 entry("c", 2, 3),
-                entry("x", 3, 2, deed=Deed.ROLLBACK),
-                entry("y", 2, 1, deed=Deed.ROLLBACK),
+                entry("x", 3, 2, deed=RunKind.ROLLBACK),
+                entry("y", 2, 1, deed=RunKind.ROLLBACK),
             ],
             3,
             True,
         ),
         # A later publish ends it.
         (
-            [entry("a", None, 1), entry("b", 1, 2), entry("x", 2, 1, deed=Deed.ROLLBACK), entry("d", 1, 4)],
+            [entry("a", None, 1), entry("b", 1, 2), entry("x", 2, 1, deed=RunKind.ROLLBACK), entry("d", 1, 4)],
             2,
             False,
         ),
@@ -221,7 +221,7 @@ def test_a_second_run_that_found_a_tag_in_place_did_not_move_it(ledger: Ledger) 
             [
                 entry("a", None, 1),
                 entry("b", 1, 2),
-                entry("x", 2, 1, deed=Deed.ROLLBACK),
+                entry("x", 2, 1, deed=RunKind.ROLLBACK),
                 replace(intent("d", 1, 4), event=Event.RESULT, failure="no"),
             ],
             2,
@@ -299,14 +299,14 @@ def test_a_lease_of_an_older_version_of_this_tool_is_read(store: ObjectStore) ->
 @pytest.mark.parametrize(
     ("deed", "commit", "version", "about"),
     [
-        (Deed.PUBLISH, "1" * 40, "1.0", f"publish of 1.0 (commit {'1' * 40})"),
-        (Deed.PUBLISH, "1" * 40, None, f"publish of commit {'1' * 40}"),
-        (Deed.ROLLBACK, "1" * 40, None, f"rollback to commit {'1' * 40}"),
-        (Deed.ROLLBACK, None, "1.0", "rollback to 1.0"),
-        (Deed.ROLLBACK, None, None, "rollback"),
+        (RunKind.PUBLISH, "1" * 40, "1.0", f"publish of 1.0 (commit {'1' * 40})"),
+        (RunKind.PUBLISH, "1" * 40, None, f"publish of commit {'1' * 40}"),
+        (RunKind.ROLLBACK, "1" * 40, None, f"rollback to commit {'1' * 40}"),
+        (RunKind.ROLLBACK, None, "1.0", "rollback to 1.0"),
+        (RunKind.ROLLBACK, None, None, "rollback"),
     ],
 )
-def test_an_entry_says_what_it_is_about(deed: Deed, commit: str | None, version: str | None, about: str) -> None:
+def test_an_entry_says_what_it_is_about(deed: RunKind, commit: str | None, version: str | None, about: str) -> None:
     made = Entry(Event.INTENT, deed, Channel.NIGHTLY, "r", "2026-01-01T00:00:00Z", "x", commit, (), version)
     assert made.about == about
 

@@ -16,7 +16,7 @@ from tasks.registry.retention import RetentionRule
 from tasks.release.channels import Channel, floating_group
 from tasks.release.cleanup import plan_cleanup, run_cleanup
 from tasks.release.lease import SECONDS, Holder, Lease
-from tasks.release.ledger import HEADERS, Deed, Event, Ledger, written
+from tasks.release.ledger import HEADERS, Event, Ledger, RunKind, written
 from tasks.release.moving import Run
 from tasks.release.past_runs import past_runs
 from tasks.release.promotion import execute_publish
@@ -166,7 +166,7 @@ def test_a_rollback_that_would_go_elsewhere_by_now_does_nothing(world: World) ->
         execute_rollback(world.public, world.store, plan, Run("late"))
     assert caught.value.exit_code == 76
     assert shows(world) == {3}
-    assert world.entries()[0].deed is Deed.PUBLISH
+    assert world.entries()[0].deed is RunKind.PUBLISH
 
 
 def test_a_rollback_to_a_named_place_goes_there_from_wherever_a_run_moved_the_channel(world: World) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tasks.release.channels import Channel
-from tasks.release.ledger import Deed, Entry, Event, Ledger, TagChange
+from tasks.release.ledger import Entry, Event, Ledger, RunKind, TagChange
 from tasks.release.moving import Run, now
 from tasks.release.past_runs import past_runs
 from tasks.release.status import AS_RECORDED, channel_status, protected_digests
@@ -72,7 +72,7 @@ def test_a_rollback_takes_the_whole_group_back_and_nothing_else(world: World) ->
     assert (intent.event, result.event, result.deed, result.undone) == (
         Event.INTENT,
         Event.RESULT,
-        Deed.ROLLBACK,
+        RunKind.ROLLBACK,
         "run-3",
     )
     assert (result.commit, result.failure) == (commit(2), None)
@@ -161,7 +161,7 @@ def test_digests_that_begin_alike_are_not_guessed_between(world: World) -> None:
     for number, digest in enumerate(digests):
         change = TagChange("nightly", None, digest, done=True)
         entry = Entry(
-            Event.RESULT, Deed.PUBLISH, Channel.NIGHTLY, f"r{number}", now(), str(world.public.name), None, (change,)
+            Event.RESULT, RunKind.PUBLISH, Channel.NIGHTLY, f"r{number}", now(), str(world.public.name), None, (change,)
         )
         Ledger(world.store, Channel.NIGHTLY).add(entry)
     with pytest.raises(UsageError, match="begins 2 digests") as caught:
@@ -251,7 +251,7 @@ def test_a_rollback_to_what_was_deleted_changes_nothing(world: World) -> None:
     with pytest.raises(MissingInputError, match=f"{gone} is gone"):
         world.rollback()
     assert group(world) == {**of(world, 3)}
-    assert world.entries()[0].deed is Deed.PUBLISH
+    assert world.entries()[0].deed is RunKind.PUBLISH
 
 
 @pytest.mark.parametrize("tag", GROUP)
@@ -271,7 +271,7 @@ def test_a_tag_that_moves_between_plan_and_execution_is_left_alone(world: World)
     with pytest.raises(RemoteChangedError) as caught:
         execute_rollback(world.public, world.store, plan, Run("late"))
     assert caught.value.exit_code == 76
-    assert world.entries()[0].deed is Deed.PUBLISH
+    assert world.entries()[0].deed is RunKind.PUBLISH
     assert world.tags()["nightly-x86_64"] == foreign
     assert world.tags()["nightly"] == of(world, 3)["nightly"]
 
@@ -334,7 +334,7 @@ def test_a_rollback_that_was_killed_is_completed_and_goes_no_further(
         code = in_child(lambda p=public, s=store: World(world.staging, p, s).rollback(run=again))  # type: ignore[misc]
         assert code in {0, -signal.SIGKILL}
         newest = world.entries()[0]
-        if not (newest.deed is Deed.ROLLBACK and newest.finished):
+        if not (newest.deed is RunKind.ROLLBACK and newest.finished):
             world.rollback(name="again", run=again)
         assert group(world) == wanted, f"killed after change {number}"
         assert world.entries()[0].finished
