@@ -7,14 +7,15 @@ Nothing here reads or writes anything: facts in, a pipeline and its reasons out.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from tasks.pipelines.build_facts import Build
 from tasks.pipelines.dollar import double
 from tasks.pipelines.expanding import expand
 from tasks.pipelines.model import Reason, Why
+from tasks.pipelines.skipping import Skip, SkipKind
 from tasks.suites import gates
 from tasks.suites.gates import Gate
 from tasks.suites.presets import Presets
@@ -23,22 +24,6 @@ from tasks.support.errors import UsageError
 
 ANNOTATION_CONTEXT = "omni-ci-bootstrap"
 _TOUCHED_ONLY = ("ready", "merge")  # tiers that a change of other cells' configuration does not concern
-
-
-class Skipping(Protocol):
-    """What is asked of a skip decision: its kind by name, the cells that a configuration change touches, and why."""
-
-    @property
-    def kind(self) -> Any:
-        """Return the kind: NONE, DOCS, SKIP_MARKS, MIXED or CI_CONFIG."""
-
-    @property
-    def cells(self) -> Collection[str]:
-        """Return the names of the cells that a CI_CONFIG change touches."""
-
-    @property
-    def reason(self) -> Reason:
-        """Return why."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +53,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Bootstrapped:
-    """A device's first pipeline. Without ``steps`` there is nothing to upload, and ``parts`` say why."""
+    """A device's first pipeline. Without ``steps`` there is nothing to upload, and ``parts`` say why.
+
+    ``not_covered`` are the tiers that nothing tests on this device.
+    """
 
     device: str
     document: dict[str, Any]
     parts: tuple[Part, ...]
+    not_covered: tuple[str, ...] = ()
 
     @property
     def steps(self) -> list[dict[str, Any]]:
@@ -84,7 +73,8 @@ class Bootstrapped:
     def summary(self) -> str:
         """Return every part with its reason, in Markdown for an annotation; none of it comes from outside."""
         rows = (f"| {'run' if part.keep else 'drop'} | {part.name} | {part.reason.text} |" for part in self.parts)
-        return "\n".join(("| | | |", "|---|---|---|", *rows))
+        missing = ("", f"Nothing tests {', '.join(self.not_covered)} on {self.device}.") if self.not_covered else ()
+        return "\n".join(("| | | |", "|---|---|---|", *rows, *missing))
 
 
 def bootstrap(
@@ -92,7 +82,7 @@ def bootstrap(
     tiers: Tiers,
     presets: Presets,
     build: Build,
-    skip: Skipping | None = None,
+    skip: Skip | None = None,
     *,
     only: Sequence[str] = (),
     start: Start | None = None,
@@ -111,14 +101,15 @@ def bootstrap(
     maker = _Maker(entry, presets, start, build.fork)
     if entry.one_step is not None:
         steps = [maker.one_step(entry.one_step, part) for _, part in kept]
-        return _result(device, steps, tuple(replace(part, key=entry.one_step.key) for part in parts), start)
+        parts = tuple(replace(part, key=entry.one_step.key) for part in parts)
+        return Bootstrapped(device, _document(steps, start), parts, tiers.not_covered(device))
     images = tuple(_image_part(image, kept) for image in entry.images)
     keys = [image.key for image, part in zip(entry.images, images, strict=True) if part.keep]
     steps = [maker.image(image, part) for image, part in zip(entry.images, images, strict=True) if part.keep]
     for cell, part in kept:
         e2e = part.gate is not None and _only_e2e(cell, build, skip)
         steps.append(maker.upload(cell, part, keys, e2e=e2e))
-    return _result(device, steps, (*images, *parts), start)
+    return Bootstrapped(device, _document(steps, start), (*images, *parts), tiers.not_covered(device))
 
 
 def debug_tiers(value: str | None) -> tuple[str, ...]:
@@ -144,32 +135,32 @@ def one_step_commands(step: OneStep) -> tuple[tuple[str, ...], ...]:
     return (("omni-ci", "suites.run", step.cell, "--in-image", "--build", "--remove-image", *limit),)
 
 
-def is_skipped(cell: Cell, skip: Skipping | None) -> bool:
+def is_skipped(cell: Cell, skip: Skip | None) -> bool:
     """Say whether a skip decision narrows a cell to the schedules on main.
 
     A change of CI configuration concerns the ready and merge tiers of other cells that way, and no nightly or weekly.
     """
-    if skip is None or skip.kind.name == "NONE":
+    if skip is None or skip.kind is SkipKind.NONE:
         return False
-    if skip.kind.name == "CI_CONFIG":
+    if skip.kind is SkipKind.CI_CONFIG:
         return cell.tier in _TOUCHED_ONLY and cell.name not in skip.cells
     return True
 
 
-def skip_reason(cell: Cell, build: Build, skip: Skipping | None) -> Reason | None:
+def skip_reason(cell: Cell, build: Build, skip: Skip | None) -> Reason | None:
     """Return why nothing of a cell runs, or None: what a schedule started on main runs whatever changed."""
     if skip is None or not is_skipped(cell, skip) or (build.is_main and build.schedules):
         return None
     return skip.reason
 
 
-def _only_e2e(cell: Cell, build: Build, skip: Skipping | None) -> bool:
+def _only_e2e(cell: Cell, build: Build, skip: Skip | None) -> bool:
     """Say whether ready or merge has its e2e group open and no other: their weekly run."""
     groups = [group.name for group in cell.open_groups(build, skipped=is_skipped(cell, skip))]
     return cell.tier in _TOUCHED_ONLY and groups == [E2E]
 
 
-def _cell_part(cell: Cell, build: Build, skip: Skipping | None, *, chosen: bool) -> Part:
+def _cell_part(cell: Cell, build: Build, skip: Skip | None, *, chosen: bool) -> Part:
     key = upload_key(cell)
     if chosen and not build.fork:
         return Part(cell.name, key, True, Reason(Why.CHOSEN, "asked for by name, whatever its gate"))
@@ -200,12 +191,9 @@ def upload_key(cell: Cell) -> str:
     return f"upload-{cell.tier}-pipeline"
 
 
-def _result(device: str, steps: list[dict[str, Any]], parts: tuple[Part, ...], start: Start | None) -> Bootstrapped:
-    document: dict[str, Any] = {}
-    if start is not None and start.env and steps:
-        document["env"] = {name: double(text) for name, text in start.env.items()}
-    document["steps"] = steps
-    return Bootstrapped(device, document, parts)
+def _document(steps: list[dict[str, Any]], start: Start | None) -> dict[str, Any]:
+    env = {name: double(text) for name, text in start.env.items()} if start is not None and steps else {}
+    return {"env": env, "steps": steps} if env else {"steps": steps}
 
 
 @dataclass(frozen=True)

@@ -67,10 +67,6 @@ class Gate:
     conditions: tuple[Condition, ...] = ()
 
 
-NEVER = Gate()
-ALWAYS = Gate((Condition(),))
-
-
 def holds(gate: Gate, build: Facts) -> bool:
     """Say whether a gate is open for a build."""
     return any(_is_met(condition, build) for condition in gate.conditions)

@@ -22,7 +22,6 @@ from tasks.suites.gates import (
     labels_of,
     schedules_only,
     union,
-    wanted,
 )
 from tasks.support.errors import UsageError, did_you_mean, unknown_choice
 from tasks.support.settings import CHECKOUT
@@ -78,13 +77,6 @@ class Cell:
     def open_groups(self, build: Facts, *, skipped: bool = False) -> tuple[Group, ...]:
         """Return the groups whose gates are open; ``skipped`` as in ``gate_of``."""
         return tuple(group for group in self.groups if holds(gate_of(group, skipped=skipped), build))
-
-    def shut(self, build: Facts, title: str, key: str | None = None, *, skipped: bool = False) -> str | None:
-        """Return why the group of what has this title and key does not run in a build, or None when it does."""
-        group = self.group_of(title, key)
-        if holds(gate_of(group, skipped=skipped), build):
-            return None
-        return f"group {group.name} needs {wanted(group.gate)}"
 
     def unmatched_labels(self, present: Iterable[str]) -> tuple[str, ...]:
         """Return the labels that upload the cell, but open none of the groups that its file really has (by name)."""
@@ -164,10 +156,9 @@ class Tiers:
         """Return the cells that may have their steps in this file of the source."""
         return tuple(cell for cell in self.cells.values() if path in cell.files)
 
-    def not_covered(self) -> tuple[str, ...]:
-        """Return the names of the cells that do not exist: tiers that nothing tests on a device."""
-        names = (f"{device}_{tier}" for device in DEVICES for tier in TIERS)
-        return tuple(name for name in names if name not in self.cells)
+    def not_covered(self, device: str) -> tuple[str, ...]:
+        """Return the tiers that nothing tests on a device."""
+        return tuple(tier for tier in TIERS if f"{device}_{tier}" not in self.cells)
 
 
 def load(path: Path = FILE) -> Tiers:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tasks.images import catalogue
-from tasks.pipelines.build_facts import Build
 from tasks.pipelines.reading import read_native
 from tasks.suites import presets, tiers
 from tasks.support.errors import DataError, MissingInputError, UsageError
@@ -82,16 +81,6 @@ def test_a_label_that_uploads_a_cell_whose_file_has_nothing_for_it() -> None:
     assert TIERS.cell("cuda_weekly").unmatched_labels({"coverage", "e2e"}) == ("weekly-test",)
 
 
-def test_a_shut_group_says_what_would_open_it() -> None:
-    cell, build = TIERS.cell("cuda_weekly"), Build(branch="main", schedules=frozenset({"WEEKLY"}))
-    assert cell.shut(build, "E2E Tests") == "group e2e needs main with NON_CRITICAL"
-    assert cell.shut(build, "Perf Test") is None
-    merge = TIERS.cell("cuda_merge")
-    assert merge.shut(Build(branch="main"), "Simple Test") is None
-    assert merge.shut(Build(branch="main"), "Simple Test", skipped=True) is not None
-    assert merge.shut(build, "E2E Test", skipped=True) is None
-
-
 def test_what_the_file_names_exists() -> None:
     known, images = presets.load(), catalogue.load().images
     for bootstrap in TIERS.bootstraps.values():
@@ -104,19 +93,12 @@ def test_what_the_file_names_exists() -> None:
 
 def test_every_device_and_what_is_not_covered() -> None:
     assert [*TIERS.bootstraps] == [*tiers.DEVICES]
-    covered = [*TIERS.cells]
-    assert sorted((*covered, *TIERS.not_covered())) == sorted(
-        f"{device}_{tier}" for device in tiers.DEVICES for tier in tiers.TIERS
-    )
-    assert TIERS.not_covered() == (
-        "rocm_nightly",
-        "rocm_weekly",
-        "xpu_merge",
-        "xpu_nightly",
-        "xpu_weekly",
-        "npu_merge",
-        "npu_weekly",
-    )
+    assert {device: TIERS.not_covered(device) for device in tiers.DEVICES} == {
+        "cuda": (),
+        "rocm": ("nightly", "weekly"),
+        "xpu": ("merge", "nightly", "weekly"),
+        "npu": ("merge", "weekly"),
+    }
 
 
 def test_cells_of_a_file() -> None:
