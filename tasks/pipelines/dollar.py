@@ -129,7 +129,8 @@ def double(text: str, *, keep: Collection[str] = ()) -> str:
     position = 0
     while (dollar := text.find("$", position)) >= 0:
         out.append(text[position:dollar])
-        if (len(text[:dollar]) - len(text[:dollar].rstrip("\\"))) % 2:
+        before = out[-1]
+        if (len(before) - len(before.rstrip("\\"))) % 2:
             raise DataError(
                 f"cannot be uploaded as it is: {_excerpt(text, dollar - 1)}",
                 hint="the agent reads backslash and dollar as a dollar; put the dollar in single quotes",

@@ -101,7 +101,7 @@ def load(file: Path = FILE) -> Presets:
     for name, node in table["presets"].items("presets").items():
         preset = _preset(name, node, families, retries)
         for word in (name, *preset.also):
-            if word in presets or word in aliases:
+            if word in presets or word in aliases or (word == name and name in preset.also):
                 raise node.fail(f"two presets are called {word!r}")
             if not _NAME.fullmatch(word):
                 raise node.fail(f"not a preset's name: {word!r}", "use lower-case letters, digits and single _")
