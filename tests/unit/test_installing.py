@@ -559,6 +559,15 @@ def test_an_agent_whose_python_is_too_old_says_so(job: Job, tmp_path: Path) -> N
     assert done.stderr == "error: Python 3.11 or newer is needed, and this agent has 3.9.2\n"
 
 
+def test_a_newer_python_beside_an_old_one_takes_over(job: Job, tmp_path: Path) -> None:
+    old_python(tmp_path / "old")
+    newer = tmp_path / "old" / "python3.13"
+    newer.write_text('#!/bin/sh\nshift $(($# - 3))\necho newer: "$@"\n')
+    newer.chmod(0o755)
+    done = job.run(PATH=str(tmp_path / "old"))
+    assert (done.returncode, done.stdout) == (0, "newer: omni-ci pipelines.bootstrap cuda\n"), done.stderr
+
+
 names = st.from_regex(r"[A-Za-z0-9_-]{1,8}/[A-Za-z0-9_-]{1,8}", fullmatch=True)
 forms = st.sampled_from(
     ["https://github.com/{}.git", "git@github.com:{}.git", "git://github.com/{}.git", "ssh://git@github.com/{}",
