@@ -17,9 +17,13 @@ from tasks.support.errors import DataError
 
 _PLAIN = re.compile(r"[A-Za-z_/](?:[A-Za-z0-9_./+@=$()%*<>&|\[\]{}\"',;!?^~\\-]|(?<! )#|:(?! |$)| (?![ #]|$))*")
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})  # what YAML 1.1 takes for values
-_LITERAL = re.compile(r"[!-~\xA1-\u2027\u202A-\uD7FF\uE000-\uFEFE\uFF00-\uFFFD][^\n]*(?:\n+[ \t]*[^ \t\n][^\n]*)*\n?")
-_NOT_IN_BLOCKS = re.compile(r"[^\t\n -~\xA0-\u2027\u202A-\uD7FF\uE000-\uFEFE\uFF00-\uFFFD\U00010000-\U0010FFFF]")
-_ESCAPED = re.compile(r"[\"\\]|[^ -~\xA0-\u2027\u202A-\uD7FF\uE000-\uFEFE\uFF00-\uFFFD\U00010000-\U0010FFFF]")
+# Small sets, also where they exclude: a set of nearly all characters takes milliseconds to compile at each start.
+_LITERAL = re.compile(
+    r"[^\x00-\x20\x7F-\xA0\u2028\u2029\uD800-\uDFFF\uFEFF\uFFFE\uFFFF\U00010000-\U0010FFFF]"
+    r"[^\n]*(?:\n+[ \t]*[^ \t\n][^\n]*)*\n?"
+)
+_NOT_IN_BLOCKS = re.compile(r"[\x00-\x08\x0B-\x1F\x7F-\x9F\u2028\u2029\uD800-\uDFFF\uFEFF\uFFFE\uFFFF]")
+_ESCAPED = re.compile(r"[\"\\\x00-\x1F\x7F-\x9F\u2028\u2029\uD800-\uDFFF\uFEFF\uFFFE\uFFFF]")
 # JSON's escape of a character in two halves, which Go's YAML refuses; the agent reads JSON as YAML.
 _PAIR = re.compile(r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\.")
 _SURROGATE = re.compile("[\ud800-\udfff]")
