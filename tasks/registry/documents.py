@@ -26,6 +26,7 @@ DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 INDEXES = frozenset({OCI_INDEX, DOCKER_INDEX})
 MANIFESTS = frozenset({OCI_MANIFEST, DOCKER_MANIFEST})
 LARGEST = 4 * 1024 * 1024
+_SHOWN = 200
 """Bytes of the largest manifest that registries must accept (OCI distribution specification, "Pushing Manifests")."""
 
 REFERENCE_TYPE = "vnd.docker.reference.type"
@@ -105,9 +106,9 @@ class Descriptor:
             sound = isinstance(media_type, str) and type(size) is int and size >= 0 and is_digest(digest)
             sound = sound and all(isinstance(text, str) for pair in annotations.items() for text in pair)
         except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"malformed descriptor in {where}: {error!r}") from error
+            raise DataError(f"malformed descriptor in {where}: {_short(document)}") from error
         if not sound:
-            raise DataError(f"malformed descriptor in {where}: {str(document)[:200]}")
+            raise DataError(f"malformed descriptor in {where}: {_short(document)}")
         return cls(media_type, digest, size, shown, MappingProxyType(annotations), MappingProxyType(document))
 
     @property
@@ -182,3 +183,7 @@ class Manifest:
         if not isinstance(rows, Sequence) or isinstance(rows, str):
             raise DataError(f"manifest {self.digest} has no {key}")
         return tuple(Descriptor.read(row, f"manifest {self.digest}") for row in rows)
+
+
+def _short(document: Any) -> str:
+    return "nothing" if document is None else repr(document)[:_SHOWN]

@@ -5,6 +5,7 @@ A release's version is a public version of PEP 440 that can stand in a tag: no e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -21,6 +22,7 @@ ARCHITECTURES: Mapping[str, Platform] = MappingProxyType(
 )
 """The architectures of a channel as ``uname -m`` names them, in the order in which an index lists them."""
 
+_NIGHTLY = re.compile(r"nightly-[0-9a-f]{40}")
 _LONGEST = 64
 _MOST_PARTS = 4
 
@@ -59,9 +61,13 @@ def parse_version(text: str, what: str = "--version") -> Version:
         version = Version(text)
     except InvalidVersion:
         raise UsageError(f"{what} is not a version: {shown}", hint=hint) from None
-    for part, name in ((version.local, "local"), (version.is_devrelease, "development"), (version.epoch, "epoch")):
+    for part, name in (
+        (version.local, "a local"),
+        (version.is_devrelease, "a development"),
+        (version.epoch, "an epoch"),
+    ):
         if part:
-            raise UsageError(f"{what} is not a release's version: {shown} has a {name} part", hint=hint)
+            raise UsageError(f"{what} is not a release's version: {shown} has {name} part", hint=hint)
     check_tag(version_tag(version))
     return version
 
@@ -123,6 +129,17 @@ def fixed_group(channel: Channel, commit: str, version: Version | None) -> TagGr
 def floating_group(channel: Channel) -> TagGroup:
     """Return the tags that move with every publish: ``nightly`` or ``latest``, with aliases."""
     return with_architectures(channel.floating)
+
+
+def channel_of_tag(tag: str) -> Channel | None:
+    """Return the channel whose publishes write a tag, or None for a tag of neither."""
+    main = next((tag.removesuffix(f"-{name}") for name in ARCHITECTURES if tag.endswith(f"-{name}")), tag)
+    for channel in Channel:
+        if main == channel.floating:
+            return channel
+    if _NIGHTLY.fullmatch(tag):
+        return Channel.NIGHTLY
+    return Channel.RELEASE if version_of_tag(main) is not None else None
 
 
 def source_tag(commit: str, architecture: str) -> str:

@@ -61,8 +61,17 @@ class Lease:
     """The right to move one channel's tags, for one run. Methods may be called from several threads."""
 
     def __init__(
-        self, store: ObjectStore, channel: Channel, run: str, subject: str, about: str = "", *, every: float = EVERY
+        self,
+        store: ObjectStore,
+        channel: Channel,
+        run: str,
+        subject: str,
+        about: str = "",
+        *,
+        every: float = EVERY,
+        then: str = "run this again",
     ) -> None:
+        """Name a lease. ``then`` is what a person does when another run has ended that held it."""
         self._store = store
         self._key = f"{FOLDER}{channel.value}.lease.json"
         self._channel = channel
@@ -70,6 +79,7 @@ class Lease:
         self._subject = subject
         self._about = about
         self._every = every
+        self._then = then
         self._turn = threading.Lock()
         self._lost: OmniError | None = None
 
@@ -141,7 +151,7 @@ class Lease:
         if blob is not None:
             other, now = Holder.decode(blob.data, self._key), datetime.now(UTC)
             if other.run != self._run and other.subject != self._subject and other.holds(now):
-                raise TemporaryError(self._taken(other), hint="wait for it, then run this again")
+                raise TemporaryError(self._taken(other), hint=f"wait for it, then {self._then}")
         self._write(ABSENT if blob is None else blob.etag)
 
     def _extend(self) -> None:
@@ -152,7 +162,7 @@ class Lease:
             )
         other = Holder.decode(blob.data, self._key)
         if other.run != self._run:
-            raise RemoteChangedError(self._taken(other), hint="wait for it, then run this again")
+            raise RemoteChangedError(self._taken(other), hint=f"wait for it, then {self._then}")
         self._write(blob.etag)
 
     def _write(self, expected: Expected) -> None:

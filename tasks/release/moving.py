@@ -16,7 +16,7 @@ from tasks.registry.documents import Manifest
 from tasks.registry.interface import Repository
 from tasks.release import next_steps
 from tasks.release.lease import Lease
-from tasks.release.ledger import Entry, Event, History, Ledger, TagChange, written
+from tasks.release.ledger import Entry, Event, History, Ledger, RunKind, TagChange, written
 from tasks.release.recorded import recorded
 from tasks.support.errors import OmniError, RemoteChangedError, ServiceRefusedError, TemporaryError
 from tasks.support.settings import Settings
@@ -67,7 +67,10 @@ def changes(tags: Sequence[TagPlan], done: frozenset[str] = frozenset()) -> tupl
 def lease_for(store: ObjectStore, intent: Entry, tags: Sequence[TagPlan]) -> Lease:
     """Return the lease under which a run moves tags; nothing is asked of the store yet."""
     subject = " ".join(sorted({tag.digest for tag in tags if tag.floating} or {tag.digest for tag in tags}))
-    return Lease(store, intent.channel, intent.run, subject, intent.about)
+    # A second rollback goes back from where the first one went.
+    look = f"look at {next_steps.status()}: what this run was to take back may be gone"
+    then = look if intent.deed is RunKind.ROLLBACK else "run this again"
+    return Lease(store, intent.channel, intent.run, subject, intent.about, then=then)
 
 
 def move_tags(

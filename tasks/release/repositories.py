@@ -34,8 +34,8 @@ def choose(settings: Settings) -> Repositories:
 
 
 def _parse(address: str) -> RepositoryName:
-    """Read an address; a folder may be written as its path, which starts with ``/`` or ``./``."""
-    if address.startswith(("/", "./")) and "\0" not in address:
+    """Read an address; a folder may be written as its path, which starts with ``/`` or ``.`` as no registry does."""
+    if address.startswith(("/", ".")) and "\0" not in address:
         return RepositoryName.parse(without_steps_up(absolute(address)).as_uri())
     return RepositoryName.parse(address)
 

@@ -49,9 +49,11 @@ def look(public: Repository, history: History, channel: Channel) -> Shown | None
 def describe(public: Repository, history: History, tag: str, digest: str) -> Shown:
     """Return what is known of a digest under a tag."""
     cause = history.cause(tag, digest)
-    if cause is not None and cause.commit is not None:
-        version = Version(cause.version) if cause.version is not None else None
-        return Shown(tag, digest, cause.commit, cause.commit_time, version, cause)
+    # A run that found the digest in place did not bring it, but says what it is.
+    known = cause or next((entry for entry, change in history.changes(tag) if change.new == digest), None)
+    if known is not None and known.commit is not None:
+        version = Version(known.version) if known.version is not None else None
+        return Shown(tag, digest, known.commit, known.commit_time, version, cause)
     try:
         top = public.manifest(digest)
         images = image_manifests(public, top, f"{public.name}:{tag}") if top is not None else []

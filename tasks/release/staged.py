@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from packaging.version import Version
@@ -76,14 +78,27 @@ def _bring(repository: Repository, tag: str, commit: str, platform: Platform) ->
 def _staged(repository: Repository, commit: str, architecture: str, top: Manifest) -> Staged:
     tag = source_tag(commit, architecture)
     where = f"{repository.name}:{tag}"
-    images = image_manifests(repository, top, where)
-    if len(images) != 1:
-        raise DataError(
-            f"{where} holds {len(images)} images, not one for {ARCHITECTURES[architecture]}",
-            hint="nothing was changed; push one image under each architecture's tag",
-        )
-    config = read_config(repository, images[0])
-    return Staged(architecture, tag, top, images[0], config, labels_of(config, where))
+    with _about(where):
+        images = image_manifests(repository, top, where)
+        if len(images) != 1:
+            raise DataError(
+                f"{where} holds {len(images)} images, not one for {ARCHITECTURES[architecture]}",
+                hint="nothing was changed; push one image under each architecture's tag",
+            )
+        config = read_config(repository, images[0])
+        return Staged(architecture, tag, top, images[0], config, labels_of(config, where))
+
+
+@contextmanager
+def _about(where: str) -> Iterator[None]:
+    """Name the tag in an error that only knows a digest: people know the tag."""
+    try:
+        yield
+    except (DataError, MissingInputError) as error:
+        if where not in error.message:
+            error.message = f"{where}: {error.message}"
+        error.hint = error.hint or "nothing was changed; push that image again"
+        raise
 
 
 def _check(repository: Repository, staged: Staged, commit: str, version: Version | None) -> None:

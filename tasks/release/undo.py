@@ -16,7 +16,7 @@ from tasks.registry.documents import Manifest
 from tasks.registry.interface import Repository
 from tasks.registry.references import check_tag, is_digest, is_tag
 from tasks.release import next_steps
-from tasks.release.channels import ARCHITECTURES, Channel, TagGroup, floating_group, platforms_of
+from tasks.release.channels import ARCHITECTURES, Channel, TagGroup, channel_of_tag, floating_group, platforms_of
 from tasks.release.ledger import Entry, Event, History, Ledger, RunKind
 from tasks.release.moving import Run, TagPlan, changes, complete_record, lease_for, move_tags, now, refuse_others_moves
 from tasks.release.shown import Shown, describe
@@ -60,14 +60,14 @@ def plan_rollback(
 ) -> RollbackPlan:
     """Choose what a channel goes back to: ``to``, else what it showed before a run or the newest.
 
-    ``to`` is a tag, a digest or the beginning of a digest that the ledger knows.
+    ``to`` is a tag of the channel or of none, a digest, or the beginning of a digest that the ledger knows.
     Raises MissingInputError when that is not known or gone; RemoteChangedError when the tags do not show what the
     ledger says, unless ``to`` is given; UsageError for a run that did not move the channel.
     """
     if to is not None and run is not None:
         raise UsageError("--to and --run contradict each other", hint="give one of them")
     if to is not None and not is_digest(to) and not _is_prefix(to):
-        check_tag(to)
+        _refuse_others_tag(channel, check_tag(to))
     group = floating_group(channel)
     history = History.read(Ledger(store, channel), str(public.name))
     present = _present(public, group)
@@ -170,6 +170,16 @@ def _present(public: Repository, group: TagGroup) -> dict[str, str | None]:
     if found[group.tag] is None:
         raise MissingInputError(f"there is no tag {public.name}:{group.tag}", hint="publish first")
     return {tag: there.digest if there is not None else None for tag, there in found.items()}
+
+
+def _refuse_others_tag(channel: Channel, tag: str) -> None:
+    """Refuse another channel's tag: latest would come to show a nightly that nobody released, because of one word."""
+    owner = channel_of_tag(tag)
+    if owner not in {None, channel}:
+        raise UsageError(
+            f"--to {tag}: that tag is {owner.value}'s, not {channel.value}'s",
+            hint=f"name a tag of {channel.value}, or the digest when it is meant all the same",
+        )
 
 
 def _is_prefix(word: str) -> bool:

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.registry.references import check_tag
-from tasks.release.channels import Channel, fixed_group, floating_group, parse_version, version_of_tag, version_tag
+from tasks.release.channels import (
+    Channel,
+    channel_of_tag,
+    fixed_group,
+    floating_group,
+    parse_version,
+    version_of_tag,
+    version_tag,
+)
 from tasks.support.errors import UsageError
 
 COMMIT = "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d"
@@ -91,3 +99,22 @@ def test_an_unknown_channel_names_the_closest_one() -> None:
     with pytest.raises(UsageError, match="unknown channel 'nigthly'") as caught:
         Channel.parse("nigthly")
     assert caught.value.hint == "did you mean nightly?"
+
+
+@pytest.mark.parametrize("channel", Channel)
+@pytest.mark.parametrize("text", ["0.28.0", "1.0rc1", "0.28.0.post1"])
+def test_every_tag_that_a_channel_writes_is_known_as_its_own(channel: Channel, text: str) -> None:
+    fixed = fixed_group(channel, "1" * 40, parse_version(text))
+    for tag in (*fixed.names, *floating_group(channel).names):
+        assert channel_of_tag(tag) is channel
+
+
+@pytest.mark.parametrize("tag", ["nightly-1", f"nightly-{'1' * 40}-x86_64", "v", "v01", "latest-arm", "backup", "1.0"])
+def test_other_tags_are_no_channels(tag: str) -> None:
+    assert channel_of_tag(tag) is None
+
+
+@pytest.mark.parametrize(("text", "part"), [("1.0+cu1", "a local"), ("1.0.dev1", "a development"), ("1!1", "an epoch")])
+def test_the_part_that_a_release_cannot_have_is_named(text: str, part: str) -> None:
+    with pytest.raises(UsageError, match=f"has {part} part"):
+        parse_version(text)

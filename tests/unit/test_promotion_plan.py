@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from tasks.registry.documents import OCI_CONFIG, Manifest
+from tasks.registry.documents import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Manifest
+from tasks.registry.oci_layout import REF_NAME
 from tasks.registry.references import RepositoryName
 from tasks.release import ordering
 from tasks.release.channels import Channel
@@ -45,6 +46,35 @@ REQUESTS = [nightly(1), release(1, "1.2.3")]
 
 
 # What must be there
+
+
+BROKEN = {
+    "no configuration": (OCI_MANIFEST, b'{"schemaVersion":2,"layers":[]}'),
+    "a configuration that is none": (OCI_MANIFEST, b'{"schemaVersion":2,"layers":[],"config":"x"}'),
+    "no layers": (OCI_MANIFEST, b'{"schemaVersion":2,"config":{}}'),
+    "no JSON": (OCI_MANIFEST, b"<html>"),
+    "nested without an end": (OCI_MANIFEST, b"[" * 100_000),
+    "an index of nothing": (OCI_INDEX, b'{"schemaVersion":2}'),
+    "an index of a text": (OCI_INDEX, b'{"schemaVersion":2,"manifests":["x"]}'),
+    "an empty index": (OCI_INDEX, b'{"schemaVersion":2,"manifests":[]}'),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_whatever_is_wrong_with_a_staged_manifest_its_tag_is_named(world: World, tmp_path: Path, name: str) -> None:
+    """A person knows the tag; a digest alone is nowhere to be found."""
+    world.staged(1)
+    top, tag = Manifest(*BROKEN[name]), f"{commit(1)}-aarch64"
+    folder = tmp_path / "staging"
+    (folder / "blobs" / "sha256" / top.digest.removeprefix("sha256:")).write_bytes(top.data)
+    index = json.loads((folder / "index.json").read_bytes())
+    row = next(row for row in index["manifests"] if row["annotations"][REF_NAME] == tag)
+    row |= {"mediaType": top.media_type, "digest": top.digest, "size": top.size}
+    (folder / "index.json").write_text(json.dumps(index))
+    error = refused(world, nightly(1))
+    assert (error.exit_code, error.message.count(tag)) == (65, 1)
+    assert "Error(" not in error.message
+    assert "nothing was changed" in (error.hint or "")
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=["nightly", "release"])

@@ -53,6 +53,14 @@ def test_a_field_of_another_kind_is_refused(field: str, value: Any) -> None:
         Descriptor.read({**SOUND, field: value}, "it")
 
 
+@pytest.mark.parametrize("document", [None, *OTHERS, {}, {"mediaType": "x"}, {**SOUND, "annotations": [1]}])
+def test_a_malformed_descriptor_is_shown_and_not_the_exception_that_it_caused(document: Any) -> None:
+    with pytest.raises(DataError) as caught:
+        Descriptor.read(document, "it")
+    shown = "nothing" if document is None else repr(document)[:200]
+    assert caught.value.message == f"malformed descriptor in it: {shown}"
+
+
 @pytest.mark.parametrize("value", ["0", "false", "[]", "{}", "7"])
 def test_a_variant_of_a_configuration_is_a_text_or_null(value: str) -> None:
     config = '{"os": "linux", "architecture": "arm", "variant": %s}'

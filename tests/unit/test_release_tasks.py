@@ -99,8 +99,10 @@ def test_a_folder_may_be_given_by_its_path(tmp_path: Path, monkeypatch: pytest.M
     folder = tmp_path / "a folder"
     assert repositories.choose(load(public=str(folder), environment={})).public.folder == folder
     monkeypatch.chdir(tmp_path)
-    for word in ("./a folder", "./x/../a folder"):
+    for word in ("./a folder", "./x/../a folder", f"../{tmp_path.name}/a folder"):
         assert repositories.choose(load(staging=word, environment={})).staging.folder == folder
+    # No registry's name begins with a full stop: what the shell completes to is a folder.
+    assert repositories.choose(load(public=".omni-ci/x", environment={})).public.folder == tmp_path / ".omni-ci" / "x"
     with pytest.raises(UsageError, match="same repository"):
         repositories.choose(load(public=str(folder), staging=folder.as_uri(), environment={}))
 
@@ -110,7 +112,7 @@ def test_one_repository_cannot_be_both() -> None:
         repositories.choose(settings(OMNI_CI_PUBLIC="docker.io/a/b", OMNI_CI_STAGING="a/b"))
 
 
-@pytest.mark.parametrize("address", ["http://x/y", "x/y:tag", "x y", "../x", "user:secret@host/x"])
+@pytest.mark.parametrize("address", ["http://x/y", "x/y:tag", "x y", "~/x", "user:secret@host/x"])
 def test_a_hostile_address_is_a_usage_error(address: str) -> None:
     with pytest.raises(UsageError):
         repositories.choose(settings(OMNI_CI_PUBLIC=address))

@@ -6,17 +6,19 @@ import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from tasks.release.channels import Channel
-from tasks.release.ledger import Entry, Event, Ledger, RunKind, TagChange
+from tasks.release.channels import Channel, channel_of_tag
+from tasks.release.lease import Holder, Lease
+from tasks.release.ledger import HEADERS, Entry, Event, Ledger, RunKind, TagChange
 from tasks.release.moving import Run, now
 from tasks.release.past_runs import past_runs
 from tasks.release.status import AS_RECORDED, channel_status, protected_digests
 from tasks.release.undo import execute_rollback, plan_rollback
-from tasks.support.errors import MissingInputError, RemoteChangedError, UsageError
+from tasks.support.errors import MissingInputError, RemoteChangedError, TemporaryError, UsageError
 from tasks.support.store import open_store
 from tests import factory_image as images
 from tests.factory_release import World, commit, nightly
@@ -104,6 +106,60 @@ def test_only_the_run_that_the_tags_show_can_be_rolled_back(world: World) -> Non
     with pytest.raises(UsageError, match="contradict"):
         world.rollback(run="run-3", to="nightly")
     assert group(world) == of(world, 3)
+
+
+def test_a_channel_is_not_rolled_back_to_a_tag_of_the_other_one(world: World) -> None:
+    """One wrong word would show every user a nightly that nobody released; its digest says that it is meant."""
+    world.release(1, "1.0")
+    before = world.tags()
+    others = {Channel.RELEASE: Channel.NIGHTLY, Channel.NIGHTLY: Channel.RELEASE}
+    for channel, other in others.items():
+        for tag in (tag for tag in before if channel_of_tag(tag) is other):
+            with pytest.raises(UsageError, match=f"that tag is {other.value}'s"):
+                world.rollback(channel, to=tag)
+    assert world.tags() == before
+    world.rollback(Channel.RELEASE, to=before["nightly"])
+    assert world.tags()["latest"] == before["nightly"]
+
+
+def test_a_tag_of_no_channel_is_gone_back_to(world: World) -> None:
+    there = world.public.manifest(f"nightly-{commit(1)}")
+    assert there is not None
+    world.public.put_manifest(there, "known-good")
+    world.rollback(to="known-good")
+    assert world.tags()["nightly"] == there.digest
+
+
+def test_a_version_that_a_run_found_in_place_is_remembered(world: World) -> None:
+    """As after a ledger was lost: the run that wrote it anew knows the version, although it moved nothing."""
+    world.release(1, "1.0")
+    world.store = open_store(str(world.public.name.folder) + "-another-store")
+    world.release(1, "1.0", untested="the results are gone too")
+    world.release(2, "1.1", untested="the results are gone too")
+    plan = plan_rollback(world.public, world.store, Channel.RELEASE, to="v1.0")
+    assert (str(plan.target.version), plan.target.commit) == ("1.0", commit(1))
+
+
+@pytest.mark.parametrize("half_way", [False, True])
+def test_who_loses_to_another_run_is_not_told_to_roll_back_blindly(world: World, half_way: bool) -> None:
+    """A second rollback goes one further back: it is looked first whether there is anything left to undo."""
+    plan = plan_rollback(world.public, world.store, Channel.NIGHTLY)
+    store, key = world.store, "_ledger/nightly.lease.json"
+
+    def steal(_method: str, written: str) -> None:
+        if written.startswith("_ledger/nightly/"):
+            other = Holder("other", "elsewhere", datetime.now(UTC) + timedelta(seconds=60))
+            store.put(key, other.encode(), HEADERS, expected=store.get(key).etag)
+
+    if half_way:
+        world.store = Meddling(store, after=steal)
+    else:
+        Lease(store, Channel.NIGHTLY, "other", "elsewhere").hold()
+    with pytest.raises((TemporaryError, RemoteChangedError), match="run other holds") as caught:
+        execute_rollback(world.public, world.store, plan, Run("mine"))
+    hint = caught.value.hint or ""
+    assert "release.status" in hint
+    assert "run this again" not in hint
 
 
 def test_after_the_first_publish_there_is_nothing_to_go_back_to(folder: Path) -> None:
