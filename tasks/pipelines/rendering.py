@@ -107,10 +107,10 @@ class _Writer:
             public = self._expanded(public, preset, step)
         elif self.build.fork:
             public = without_secrets(public)
-        if self.build.fail_fast and known is COMMAND_KEYS:
-            public.setdefault("cancel_on_build_failing", True)
         if not public:
             raise DataError(f"{step.where}: step {step.name!r} has nothing that Buildkite would run")
+        if self.build.fail_fast and known is COMMAND_KEYS:
+            public.setdefault("cancel_on_build_failing", True)
         (word, value), *more = public.items()
         return word if not more and value is None else public
 
