@@ -61,7 +61,12 @@ def diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
     """
     before, after = list(_rows(old)), list(_rows(new))
     pairs = _pairs(before, after)
-    moved = _moved(pairs)
+    renamed = {before[place].name: after[here].name for here, place in pairs.items() if "group" in after[here].body}
+    stayed: dict[str | None, dict[int, int]] = {}
+    for here, place in pairs.items():
+        if _place(before[place], renamed) == after[here].group:
+            stayed.setdefault(after[here].group, {})[here] = place
+    moved = frozenset(here for inner in stayed.values() for here in _moved(inner))
     changes = []
     above = tuple(_details(_above(old), _above(new)))
     if above:
@@ -71,7 +76,8 @@ def diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
             changes.append(Change(How.ADDED, row.name))
             continue
         there = before[pairs[number]]
-        details = [*_places(there, row, moved=number in moved), *_details(there.body, row.body)]
+        same = _place(there, renamed) == row.group
+        details = [*_places(there, row, same=same, moved=number in moved), *_details(there.body, row.body)]
         if details:
             changes.append(Change(How.CHANGED, row.name, tuple(details)))
     kept = set(pairs.values())
@@ -140,8 +146,13 @@ def _moved(pairs: Mapping[int, int]) -> frozenset[int]:
     return frozenset(number for number in numbers if number not in kept)
 
 
-def _places(old: _Row, new: _Row, *, moved: bool) -> Iterator[str]:
-    if old.group != new.group:
+def _place(row: _Row, renamed: Mapping[str, str]) -> str | None:
+    """Return what the group of an old row is called now."""
+    return None if row.group is None else renamed.get(row.group, row.group)
+
+
+def _places(old: _Row, new: _Row, *, same: bool, moved: bool) -> Iterator[str]:
+    if not same:
         yield f"moved from {_group(old)} to {_group(new)}"
     elif moved:
         yield "moved"
