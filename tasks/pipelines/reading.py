@@ -8,6 +8,7 @@ The agent parses with Go's yaml.v3: the words ``yes`` and ``on`` are texts, ``01
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from tasks.pipelines.model import Group, NativeFile, Step
@@ -36,7 +37,8 @@ def read_native(data: bytes, name: str) -> NativeFile:
         raise DataError(f"{name}:{document.line}: a pipeline is a mapping with steps, not {_shown(root)}")
     lines = document.key_lines(root)
     if "steps" not in root:
-        hint = did_you_mean("steps", root) or "a pipeline has steps: and a list under it"
+        near = next((key for key in islice(root, 20) if did_you_mean(key, ("steps",))), None)
+        hint = f"did you mean steps where {near!r} is?" if near else "a pipeline has steps: and a list under it"
         raise DataError(f"{name}:{document.line}: there are no steps", hint=hint)
     entries = _entries(document, root["steps"], lines["steps"], "the pipeline")
     return NativeFile(

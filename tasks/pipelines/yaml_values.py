@@ -27,6 +27,8 @@ _FIRST = frozenset("+-.0123456789~nNtTfF")
 _INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _BASES = (16, 2, 8, 10)
+_UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
+_ODD_LETTERS = {"\0": "a NUL byte", "\ufeff": "a byte order mark in the middle of the file"}
 _POINT_FIRST = re.compile(r"\.[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+(?:_[0-9]+)*)?")
 _ODD = re.compile(r"0[bo][-+][0-9]+")  # Go takes 0b-1 for a number, which no reader expects
 
@@ -67,7 +69,8 @@ def read_document(data: bytes, name: str) -> Document:
     except yaml.MarkedYAMLError as error:
         raise _unreadable(error, text, name) from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: an escape past Unicode, in the parser without C
-        raise DataError(f"{name}: {' '.join(str(error).split())}") from error
+        line = getattr(loader, "line", 0) + 1
+        raise DataError(f"{name}:{line}: {' '.join(str(error).split())}") from error
     finally:
         loader.dispose()
 
@@ -126,11 +129,11 @@ def _decoded(data: bytes, name: str) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(f"{name}:{line}: the file is not UTF-8: {error.reason}", hint="save it as UTF-8") from error
-    for letter, what in (("\0", "a NUL byte"), ("\ufeff", "a byte order mark in the middle of the file")):
-        at = text.find(letter)
-        if at >= 0:
-            line = text.count("\n", 0, at) + 1
-            raise DataError(f"{name}:{line}: there is {what}", hint="save the file as UTF-8 without it")
+    odd = _UNREADABLE.search(text)
+    if odd:
+        line = text.count("\n", 0, odd.start()) + 1
+        what = _ODD_LETTERS.get(odd[0]) or f"the control character U+{ord(odd[0]):04X}"
+        raise DataError(f"{name}:{line}: there is {what}", hint="save the file as UTF-8 without it")
     return text
 
 
@@ -222,7 +225,7 @@ class _Builder:
         value: Any = event.value
         tag, style = event.tag, event.style
         if tag is not None and tag not in {"!", _STR}:
-            raise self._fail(line, f"the tag {tag} is not allowed here", "write the value without it")
+            raise self._fail(line, f"the tag {tag[:40]} is not allowed here", "write the value without it")
         size = _VALUE + len(value)
         stack = self.stack
         if not style and tag != _STR:
@@ -232,7 +235,7 @@ class _Builder:
                 try:
                     value = plain_scalar(value)
                 except ValueError:
-                    raise self._fail(line, f"{value!r} can be read in two ways", "put it in quotes") from None
+                    raise self._fail(line, f"{value[:40]!r} can be read in two ways", "put it in quotes") from None
         elif style == '"':
             self._check_escaped(value, line)
         if event.anchor is not None:
@@ -248,16 +251,17 @@ class _Builder:
     def _alias(self, event: yaml.AliasEvent) -> None:
         line = _line(event)
         if event.anchor not in self.anchors:
-            raise self._fail(line, f"there is no anchor &{event.anchor} before this")
+            raise self._fail(line, f"there is no anchor &{str(event.anchor)[:40]} before this")
         target = self.anchors[event.anchor]
         if target is None:
-            raise self._fail(line, f"*{event.anchor} contains itself")
+            raise self._fail(line, f"*{str(event.anchor)[:40]} contains itself")
         self._add(target.value, line, target.size, target.height)
 
     def _start(self, event: yaml.CollectionStartEvent, mapping: bool) -> None:
         line = _line(event)
-        if event.tag not in {None, "!", _MAP if mapping else _SEQ}:
-            raise self._fail(line, f"the tag {event.tag} is not allowed here", "write the value without it")
+        tag = event.tag
+        if tag is not None and tag not in {"!", _MAP if mapping else _SEQ}:
+            raise self._fail(line, f"the tag {tag[:40]} is not allowed here", "write the value without it")
         if len(self.stack) >= _DEEPEST:
             raise self._fail(line, f"nested more than {_DEEPEST} levels deep")
         if self.stack and type(self.stack[-1].value) is dict and self.stack[-1].key is None:
@@ -307,7 +311,7 @@ class _Builder:
             first = parent.lines[value]
             if value is _MERGE:
                 raise self._fail(line, f"<< is there twice, first in line {first}", "write <<: [*one, *other]")
-            raise self._fail(line, f"{value!r} is there twice, first in line {first}", "remove one of the two")
+            raise self._fail(line, f"{value[:80]!r} is there twice, first in line {first}", "remove one of the two")
         parent.key, parent.key_line = value, line
 
     def _key_text(self, value: Any, line: int) -> str:
