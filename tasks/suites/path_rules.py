@@ -126,7 +126,7 @@ def _problem(path: str) -> tuple[str, str | None] | None:
 
 
 def _bad_wildcards(path: str, segments: list[str]) -> tuple[str, str | None] | None:
-    if len(path) > _LONGEST or path.count("*") > _MOST_WILDCARDS:
+    if len(path) > _LONGEST or len(re.findall(r"\*+", path)) > _MOST_WILDCARDS:
         return (
             f"is longer than {_LONGEST} characters or has more than {_MOST_WILDCARDS} wildcards",
             "write several rules",
