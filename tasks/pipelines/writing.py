@@ -24,8 +24,7 @@ _LITERAL = re.compile(
 )
 _NOT_IN_BLOCKS = re.compile(r"[\x00-\x08\x0B-\x1F\x7F-\x9F\u2028\u2029\uD800-\uDFFF\uFEFF\uFFFE\uFFFF]")
 _ESCAPED = re.compile(r"[\"\\\x00-\x1F\x7F-\x9F\u2028\u2029\uD800-\uDFFF\uFEFF\uFFFE\uFFFF]")
-# JSON's escape of a character in two halves, which Go's YAML refuses; the agent reads JSON as YAML.
-_PAIR = re.compile(r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\.")
+_ODD_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NAMED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _LONGEST_KEY = 900  # YAML's readers look for a key's colon within 1,024 characters
@@ -42,9 +41,13 @@ def to_yaml(document: Mapping[str, Any]) -> str:
 
 
 def to_json(document: Mapping[str, Any]) -> str:
-    """Write a document as JSON in lines; DataError for the same as `to_yaml`."""
+    """Write a document as JSON in lines; DataError for the same as `to_yaml`.
+
+    The agent reads JSON as YAML, which refuses JSON's escape of a character in two halves: characters stay themselves.
+    """
     to_yaml(document)
-    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    return _ODD_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 def _mapping(value: Mapping[str, Any], indent: int, out: list[str]) -> None:

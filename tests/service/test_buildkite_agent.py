@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from tasks.pipelines.build_facts import Build
+from tasks.pipelines.amd_form import ordinary
+from tasks.pipelines.build_facts import DEFAULT_MIRROR, Build
 from tasks.pipelines.reading import read_native
 from tasks.pipelines.rendering import render
 from tasks.pipelines.writing import to_json, to_yaml
@@ -87,7 +88,7 @@ def native_files() -> list[Path]:
 
 def documents(path: Path) -> dict[str, Any]:
     """Return a native file as it is uploaded with all its steps."""
-    file = read_native(path.read_bytes(), path.name)
+    file = ordinary(read_native(path.read_bytes(), path.name), DEFAULT_MIRROR).file
     return render([step for _, step in file.steps()], file, presets.load(), Build())
 
 
