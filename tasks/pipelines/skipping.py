@@ -64,14 +64,14 @@ def decide_skip(  # noqa: PLR0917 - the change and the two versions of its files
     files = Files(changes.paths)
     docs = set(matching(rules.docs, files))
     rest = [file for file in changes.files if file.path not in docs]
-    touched = {file.path: tuple(cell.name for cell in tiers.at_file(file.path)) for file in rest}
-    marked = [file for file in rest if not touched[file.path]]
+    owned = {path for cell in tiers.cells.values() for path in cell.files}
+    marked = [file for file in rest if file.path not in owned]
     why_not = _why_not_marks(marked, rules, read_old, read_new)
     if why_not is not None:
         return Skip(SkipKind.NONE, Reason(Why.PATH, why_not))
     if len(rest) > len(marked):
-        named = {cell for cells in touched.values() for cell in cells}
-        cells = tuple(name for name in tiers.cells if name in named)
+        touched = {file.path for file in rest}
+        cells = tuple(cell.name for cell in tiers.cells.values() if touched.intersection(cell.files))
         return Skip(SkipKind.CI_CONFIG, Reason(Why.SKIPPED, f"only the steps of {', '.join(cells)} changed"), cells)
     if not marked:
         return Skip(SkipKind.DOCS, Reason(Why.SKIPPED, "documentation only"))
