@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.pipelines import cells
 from tasks.pipelines.amd_form import ordinary
-from tasks.pipelines.bootstrapping import is_skipped, skip_reason
 from tasks.pipelines.branch_records import uploaded_commits
 from tasks.pipelines.build_facts import Build, read_build
 from tasks.pipelines.changes import ChangeSet, change_set
@@ -90,7 +89,14 @@ def decide(run: Run, wanted: Wanted, choice: Choice, *, notes: bool = False) -> 
     """
     cell = run.tiers.cell(wanted.cell) if wanted.cell is not None else None
     record = () if wanted.commit else uploaded_commits(run.settings, run.build, wanted.name)
-    changes = change_set(run.source, run.build, base=wanted.base, commit=wanted.commit, record=record)
+    changes = change_set(
+        run.source,
+        run.build,
+        base=wanted.base,
+        commit=wanted.commit,
+        record=record,
+        notice=console.on_terminal(),
+    )
     origin = _origin(run, wanted, changes)
     written = cells.read(cell, origin) if cell is not None else cells.read_file(wanted.name, origin)
     for warning in written.warnings:
@@ -167,11 +173,15 @@ def skip_of(run: Run, changes: ChangeSet, *, run_all: bool = False) -> Skip:
 
 def _skip_reason(run: Run, cell: Cell | None, file: NativeFile, skip: Skip) -> Reason | None:
     """Return why nothing at all runs, or None. A file is skipped as the cell that it is the file of."""
+    if skip.kind.name == "NONE":
+        return None
     cells_of_file = [cell] if cell is not None else list(run.tiers.at_file(file.name))
     if cells_of_file:
+        from tasks.pipelines.bootstrapping import skip_reason
+
         reasons = [skip_reason(one, run.build, skip) for one in cells_of_file]
         return None if None in reasons else reasons[0]
-    whole = skip.kind.name not in ("NONE", "CI_CONFIG")
+    whole = skip.kind.name != "CI_CONFIG"
     return skip.reason if whole and not (run.build.is_main and run.build.schedules) else None
 
 
@@ -179,6 +189,8 @@ def _shut(cell: Cell | None, build: Build, skip: Skip) -> Shut | None:
     """Return what says why a group of a cell does not run in this build; None where no gate is judged."""
     if cell is None or build.branch is None:
         return None
+    from tasks.pipelines.bootstrapping import is_skipped
+
     skipped = is_skipped(cell, skip)
 
     def shut(title: str, key: str | None) -> Reason | None:

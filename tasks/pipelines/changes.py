@@ -21,6 +21,7 @@ from tasks.support.source import dirty_names, git, has_git
 
 DEEPEN = 1000  # commits that a shallow checkout is deepened by, once
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git knows it in every repository
+_PLAIN_BRANCH = re.compile(r"[A-Za-z0-9]+(?:[-_/][A-Za-z0-9]+)*")
 _HASH = re.compile(r"[0-9a-f]{40}")
 _PARENT = re.compile(rb"^parent ([0-9a-f]{40})$", re.MULTILINE)
 _FETCH = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-auto-gc", "--no-prune")
@@ -75,6 +76,7 @@ def change_set(
     base: str | None = None,
     commit: str | None = None,
     record: Sequence[str] | None = None,
+    notice: bool = True,
 ) -> ChangeSet:
     """Return what a commit changes: ``commit``, else the build's, else HEAD of the source; uncommitted changes are not.
 
@@ -83,7 +85,8 @@ def change_set(
     branch; a commit that is already there, as any other one of its history, is compared with its first parent.
 
     In a Buildkite build the base branch is fetched first, elsewhere only when it is missing; a shallow checkout is
-    deepened. Each is fetched once, and nothing moves but ``refs/remotes/origin/<base>``. Raises UsageError and
+    deepened. Each is fetched once, and nothing moves but ``refs/remotes/origin/<base>``. ``notice`` asks git what is
+    not committed, where a person may want to know. Raises UsageError and
     MissingInputError for a ``base`` or ``commit`` that names nothing; all else that git cannot answer is UNKNOWN.
     """
     for flag, value in (("--base", base), ("--commit", commit)):
@@ -105,7 +108,7 @@ def change_set(
     except OmniError as error:
         return ChangeSet(State.UNKNOWN, (), None, subject, f"not known: {error.message}")
     found = ChangeSet(State.KNOWN if files else State.EMPTY, files, older, subject, how)
-    return found if commit or build.on_buildkite else replace(found, notice=_notice(source))
+    return replace(found, notice=_notice(source)) if notice and not commit and not build.on_buildkite else found
 
 
 def base_tip(source: Path, build: Build) -> str:
@@ -347,9 +350,7 @@ def _against_parent(look: _History, subject: str, why: str) -> tuple[str | None,
     parent = look.first_parent(subject)
     if parent is None:
         return None, "against nothing: it is the first commit"
-    if look.resolve(parent) is None:
-        look.fetch(commit=subject, deepen=True)
-    if look.resolve(parent) is None:
+    if look.resolve(parent) is None and (not look.fetch(commit=subject, deepen=True) or look.resolve(parent) is None):
         raise _UnknownError(f"the checkout's history ends at {subject[:7]}{look.why()}")
     return parent, f"against its first parent {parent[:7]} ({why})"
 
@@ -369,6 +370,8 @@ def _merge_base(
 
 def _is_branch_name(source: Path, name: str) -> bool:
     """Say whether git allows it (git-check-ref-format(1)): no such name holds a colon, a star or a line break."""
+    if _PLAIN_BRANCH.fullmatch(name):  # no need to ask
+        return True
     return (
         bool(name) and "\0" not in name and not git(source, "check-ref-format", f"refs/heads/{name}", or_no=True).code
     )

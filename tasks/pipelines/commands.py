@@ -58,7 +58,7 @@ def render(
     json: bool = False,
 ) -> None:
     """Print the pipeline that an upload would hand to Buildkite, and show why each step is in it or not."""
-    from tasks.pipelines import begin, comparing, showing
+    from tasks.pipelines import begin, showing
 
     choice = begin.choose(run_all=all, e2e=e2e, group=only_group, steps=step, inline=inline)
     wanted = begin.Wanted(cell, file, base, commit)
@@ -66,6 +66,8 @@ def render(
     showing.decisions(decided.explanation)
     document = begin.document(decided)
     if against is not None:
+        from tasks.pipelines import comparing
+
         showing.differences(comparing.diff(begin.read_rendered(against), document), json=json)
     else:
         showing.pipeline(document, json=json)

@@ -81,7 +81,8 @@ def findings(found: Sequence[Finding], *, json: bool) -> None:
     from tasks.pipelines.checking import as_json
 
     for finding in found:
-        step = f"{finding.step}: " if finding.step else ""
+        named = not finding.step or finding.text.startswith(finding.step)
+        step = "" if named else f"{finding.step}: "
         console.say(f"{finding.where}: {finding.level.value}: {step}{finding.text} [{finding.rule}]")
         if finding.hint:
             console.say(f"  {finding.hint}")
