@@ -294,7 +294,7 @@ def test_a_hostile_place_to_go_to_is_a_usage_error(world: World, to: str) -> Non
     assert public.log == []
 
 
-@pytest.mark.parametrize("to", ["v9.9", f"sha256:{5:064x}"])
+@pytest.mark.parametrize("to", ["known-good", f"nightly-{commit(9)}", f"sha256:{5:064x}"])
 def test_a_place_that_is_not_there_is_named(world: World, to: str) -> None:
     with pytest.raises(MissingInputError, match=to) as caught:
         world.rollback(to=to)
