@@ -99,7 +99,8 @@ def commands(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 def without_secrets(step: Mapping[str, Any]) -> dict[str, Any]:
     """Return a step that is handed no secret: no secret's variable, no mounted secret, no login to a registry."""
-    cleaned = _cleaned({key: value for key, value in step.items() if key != "secrets"}, "")
+    body = {key: value for key, value in step.items() if key != "secrets"}
+    cleaned = _cleaned(body, "", frozenset(_secret_volumes(body)))
     return dict(cleaned)
 
 
@@ -179,14 +180,23 @@ def _doubled(value: Any) -> Any:
     return value
 
 
-def _cleaned(value: Any, key: str) -> Any:
-    """Return a value without what hands out secrets; ``key`` is what it stands under."""
+def _cleaned(value: Any, key: str, volumes: frozenset[str]) -> Any:
+    """Return a value without what hands out secrets; ``key`` is what it stands under, ``volumes`` are those that go."""
     if isinstance(value, Mapping):
-        return {name: _cleaned(child, name) for name, child in value.items() if not _hands_out(name, child)}
+        return {name: _cleaned(child, name, volumes) for name, child in value.items() if not _hands_out(name, child)}
     if isinstance(value, list):
-        kept = [child for child in value if not _is_secret_element(child, key)]
-        return [_cleaned(child, key) for child in kept]
+        return [_cleaned(child, key, volumes) for child in value if not _is_secret_element(child, key, volumes)]
     return value
+
+
+def _secret_volumes(value: Any, key: str = "") -> Iterator[str]:
+    """Return the names of the volumes that hold secrets, however deep."""
+    children = value.items() if isinstance(value, Mapping) else ((key, child) for child in value)
+    for name, child in children:
+        if isinstance(child, Mapping) and key == name == "volumes" and _SECRET_SOURCES & _keys(child):
+            yield str(child.get("name", ""))
+        elif isinstance(child, Mapping | list):
+            yield from _secret_volumes(child, name)
 
 
 def _hands_out(name: Any, value: Any) -> bool:
@@ -199,7 +209,7 @@ def _hands_out(name: Any, value: Any) -> bool:
     )
 
 
-def _is_secret_element(element: Any, key: str) -> bool:
+def _is_secret_element(element: Any, key: str, volumes: frozenset[str]) -> bool:
     if isinstance(element, str):
         if key == "plugins":
             return bool(_LOGIN_PLUGINS.fullmatch(element))
@@ -210,7 +220,7 @@ def _is_secret_element(element: Any, key: str) -> bool:
         return True
     if key in {"env", "envFrom", "gitEnvFrom"}:
         return is_secret(str(element.get("name", ""))) or bool(_SECRET_SOURCES & _keys(element))
-    return key == "volumes" and bool(_SECRET_SOURCES & _keys(element))
+    return key in {"volumes", "volumeMounts"} and str(element.get("name", "")) in volumes
 
 
 _HANDED_OVER = frozenset(

@@ -227,8 +227,13 @@ def test_nothing_untrusted_is_handed_a_secret(preset: presets.Preset) -> None:
         (
             {"plugins": [{"kubernetes": {"podSpecPatch": {"volumes": [
                 {"name": "s", "secret": {"secretName": "x"}}, {"name": "e", "emptyDir": {}},
+                {"name": "p", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}},
+            ], "containers": [{"volumeMounts": [
+                {"name": "s", "mountPath": "/s"}, {"name": "e", "mountPath": "/e"}, {"name": "p", "mountPath": "/p"},
+            ]}]}}}]},
+            {"plugins": [{"kubernetes": {"podSpecPatch": {"volumes": [{"name": "e", "emptyDir": {}}], "containers": [
+                {"volumeMounts": [{"name": "e", "mountPath": "/e"}]},
             ]}}}]},
-            {"plugins": [{"kubernetes": {"podSpecPatch": {"volumes": [{"name": "e", "emptyDir": {}}]}}}]},
         ),
         ({"plugins": ["d#v5"], "command": "echo HF_TOKEN"}, {"plugins": ["d#v5"], "command": "echo HF_TOKEN"}),
     ],
