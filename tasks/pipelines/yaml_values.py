@@ -27,7 +27,7 @@ _FIRST = frozenset("+-.0123456789~nNtTfF")
 _INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _BASES = (16, 2, 8, 10)
-_UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
+_UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|\ufeff|\ufffe|\uffff")
 _ODD_LETTERS = {"\0": "a NUL byte", "\ufeff": "a byte order mark in the middle of the file"}
 _POINT_FIRST = re.compile(r"\.[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+(?:_[0-9]+)*)?")
 _ODD = re.compile(r"0[bo][-+][0-9]+")  # Go takes 0b-1 for a number, which no reader expects
@@ -155,25 +155,20 @@ class _Merge:
 _MERGE: Any = _Merge()
 
 
-@dataclass(slots=True)
 class _Open:
     """A mapping or list whose end was not read yet."""
 
-    value: Any
-    line: int
-    lines: Any
-    anchor: str | None
-    size: int = _VALUE
-    height: int = 1
-    key: Any = None
-    key_line: int = 0
+    __slots__ = ("anchor", "height", "key", "key_line", "line", "lines", "size", "value")
 
-
-@dataclass(frozen=True, slots=True)
-class _Anchored:
-    value: Any
-    size: int
-    height: int
+    def __init__(self, value: Any, line: int, lines: Any, anchor: str | None) -> None:
+        self.value = value
+        self.line = line
+        self.lines = lines
+        self.anchor = anchor
+        self.size = _VALUE
+        self.height = 1
+        self.key: Any = None
+        self.key_line = 0
 
 
 class _Builder:
@@ -182,9 +177,8 @@ class _Builder:
     def __init__(self, name: str) -> None:
         self.name = name
         self.stack: list[_Open] = []
-        self.lines: dict[int, Any] = {}
-        self.kept: list[Any] = []  # what ``lines`` has the identity of must live as long as it
-        self.anchors: dict[str, _Anchored | None] = {}
+        self.lines: dict[int, Any] = {}  # by identity; a value that is gone has its place taken by a later one
+        self.anchors: dict[str, tuple[Any, int, int] | None] = {}  # value, size, height; None while it is open
         self.size = 0
         self.root: Any = None
         self.line = 1
@@ -197,11 +191,12 @@ class _Builder:
         next_event()  # the stream's start
         if isinstance(next_event(), yaml.StreamEndEvent):
             return Document(self.name, None, 1, (), {})
+        take = self._scalar
         while True:
             event = next_event()
             kind = type(event)
             if kind is scalar:
-                self._scalar(event)
+                take(event, event.start_mark.line + 1)
             elif issubclass(kind, end):
                 self._close()
             elif kind is alias:
@@ -209,7 +204,7 @@ class _Builder:
             elif kind is yaml.DocumentEndEvent:
                 break
             else:
-                self._start(event, isinstance(event, yaml.MappingStartEvent))
+                self._start(event, kind is yaml.MappingStartEvent)
         after = next_event()
         warnings: tuple[str, ...] = ()
         if not isinstance(after, yaml.StreamEndEvent):
@@ -220,8 +215,7 @@ class _Builder:
     def _fail(self, line: int, message: str, hint: str | None = None) -> DataError:
         return DataError(f"{self.name}:{line}: {message}", hint=hint)
 
-    def _scalar(self, event: yaml.ScalarEvent) -> None:
-        line = _line(event)
+    def _scalar(self, event: yaml.ScalarEvent, line: int) -> None:
         value: Any = event.value
         tag, style = event.tag, event.style
         if tag is not None and tag not in {"!", _STR}:
@@ -229,7 +223,9 @@ class _Builder:
         size = _VALUE + len(value)
         stack = self.stack
         if not style and tag != _STR:
-            if value == "<<" and stack and type(stack[-1].value) is dict and stack[-1].key is None:
+            if value[:1] not in _FIRST and value and value != "<<":
+                pass  # most are texts
+            elif value == "<<" and stack and type(stack[-1].value) is dict and stack[-1].key is None:
                 value = _MERGE
             else:
                 try:
@@ -239,7 +235,7 @@ class _Builder:
         elif style == '"':
             self._check_escaped(value, line)
         if event.anchor is not None:
-            self.anchors[event.anchor] = _Anchored("<<" if value is _MERGE else value, size, 0)
+            self.anchors[event.anchor] = ("<<" if value is _MERGE else value, size, 0)
         self._add(value, line, size, 0)
 
     def _check_escaped(self, value: str, line: int) -> None:
@@ -255,7 +251,8 @@ class _Builder:
         target = self.anchors[event.anchor]
         if target is None:
             raise self._fail(line, f"*{str(event.anchor)[:40]} contains itself")
-        self._add(target.value, line, target.size, target.height)
+        value, size, height = target
+        self._add(value, line, size, height)
 
     def _start(self, event: yaml.CollectionStartEvent, mapping: bool) -> None:
         line = _line(event)
@@ -275,9 +272,8 @@ class _Builder:
         if type(done.value) is dict and _MERGE in done.value:
             self._merge(done)
         self.lines[id(done.value)] = done.lines
-        self.kept.append(done.value)
         if done.anchor is not None:
-            self.anchors[done.anchor] = _Anchored(done.value, done.size, done.height)
+            self.anchors[done.anchor] = (done.value, done.size, done.height)
         self.size -= done.size - _VALUE  # added again with the whole
         self._add(done.value, done.line, done.size, done.height)
 
