@@ -136,6 +136,11 @@ class Authorizer:
         refused = Refused.read(response)
         return replace(refused, said=self._credential.hide(refused.said)) if self._credential else refused
 
+    @property
+    def from_where(self) -> str:
+        """Say whose credential was sent, for an error about rights; empty when there is none."""
+        return f" (the credential is that of {self._credential.source})" if self._credential else ""
+
     def _want(self, challenge: Challenge, scope: Scope) -> None:
         """Remember what a token for this kind of request must be good for: what is asked, and what we know of."""
         asked = challenge.parameters.get("scope", "").split()
@@ -189,8 +194,7 @@ class Authorizer:
         basic = credential.basic if credential is not None and ask.method == "GET" else None
         response = self._wire.send(ask, basic)
         if response.status_code != 200:  # noqa: PLR2004
-            from_where = f" (the credential is that of {credential.source})" if credential else ""
-            raise self.refused(response).error(f"{doing}{from_where}", login=login_hint(self._registry))
+            raise self.refused(response).error(f"{doing}{self.from_where}", login=login_hint(self._registry))
         return _read_token(response, started, doing)
 
     def _check_realm(self, realm: str, doing: str) -> None:

@@ -95,16 +95,18 @@ class RegistryClient:
 
     def refusal(self, doing: str, response: requests.Response) -> OmniError:
         """Make the error for an answer that is not what was wanted, and close it."""
-        return self.refused(response).error(doing, login=self.login)
+        return self.error_of(doing, self.refused(response))
+
+    def error_of(self, doing: str, refused: Refused) -> OmniError:
+        """Make the error for an answer that was read; one about rights says whose credential was sent."""
+        of_rights = refused.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+        return refused.error(
+            f"{doing}{self._authorizer.from_where if of_rights else ''}", login=login_hint(self.registry)
+        )
 
     def refused(self, response: requests.Response) -> Refused:
         """Read an answer that is not what was wanted, and close it."""
         return self._authorizer.refused(response)
-
-    @property
-    def login(self) -> str:
-        """Say how to let this tool in."""
-        return login_hint(self.registry)
 
     def next_url(self, asked: str, target: str, doing: str) -> str:
         """Return where an answer's Location leads: on this registry, or on another host that will see no credential.

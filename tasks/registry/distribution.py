@@ -171,7 +171,7 @@ class DistributionRepository:
                 refused = self.client.refused(response)
                 if refused.status == HTTPStatus.NOT_FOUND and "NAME_UNKNOWN" in refused.codes and len(seen) == 1:
                     return []
-                raise refused.error(doing, login=self.client.login)
+                raise self.client.error_of(doing, refused)
             page = _tags_of(data, doing)
             url = self._next_page(response, page, found, doing)
             found.update(page)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ import pytest
 
 from tasks.registry.distribution import DistributionRepository
 from tasks.registry.documents import OCI_LAYER, Descriptor, digest_of
+from tasks.registry.interface import Repository
 from tasks.support.errors import CredentialsError, OmniError, TemporaryError
 from tests import factory_image
 from tests.registry_auth import (
@@ -104,6 +105,31 @@ def test_without_the_right_password_nobody_gets_in(
         assert len(proxy.seen) == (1 if password is None else 2)
     assert str(repository.name) in caught.value.message
     assert "docker login" in (caught.value.hint or "")
+    assert "wrong-password" not in f"{caught.value!r}{caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda repository: repository.head("v1"),
+        lambda repository: repository.manifest("v1"),
+        lambda repository: repository.tags(),
+        lambda repository: repository.has_blob(BLOB.digest),
+        lambda repository: next(repository.read_blob(BLOB.digest)),
+        lambda repository: repository.put_blob(BLOB, iter([DATA])),
+        lambda repository: repository.put_manifest(factory_image.image().top, "v1"),
+        lambda repository: repository.delete_manifest(BLOB.digest),
+    ],
+    ids=["head", "manifest", "tags", "has blob", "read blob", "put blob", "put manifest", "delete manifest"],
+)
+def test_whoever_is_refused_is_told_which_credential_was_sent(
+    password_registry: Registry, tmp_path: Path, ask: Callable[[Repository], object]
+) -> None:
+    """There may be several on a machine, in variables and in files, and the wrong one does not show itself."""
+    registry = with_login(password_registry, tmp_path, username=USER, password="wrong-password")
+    with pytest.raises(CredentialsError) as caught:
+        ask(registry.repository(registry.new_name()))
+    assert f"the credential is that of {tmp_path / 'config.json'}" in caught.value.message
     assert "wrong-password" not in f"{caught.value!r}{caught.value.hint}"
 
 
