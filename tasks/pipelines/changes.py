@@ -197,6 +197,8 @@ class _History:
         return git(self.source, "rev-parse", "--is-shallow-repository").stdout.strip() != b"false"
 
     def merge_base(self, one: str, other: str) -> str | None:
+        if one == other and _HASH.fullmatch(one):
+            return one
         found = git(self.source, "merge-base", one, other, or_no=True)
         return None if found.code else found.text.split()[0]
 

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 
 from tasks.support.errors import DataError, did_you_mean
@@ -102,6 +103,7 @@ def _checked(body: str, text: str, where: str) -> str:
     return path
 
 
+@lru_cache(maxsize=4096)
 def _problem(path: str) -> tuple[str, str | None] | None:
     """Return what is wrong with a path and how to write it, or None."""
     segments = path.removesuffix("/").split("/")
