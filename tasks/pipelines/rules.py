@@ -102,10 +102,7 @@ class Files:
         low, high = self._starting_with(path[: path.index("*")])
         chunks = [chunk for chunk in re.split(r"/?\*+/?", path) if chunk and not path.startswith(f"{chunk}/")]
         name = path.rpartition("/")[2]
-        if "*" in name:
-            candidates = list(self._holding(chunks, low, high))
-        else:
-            candidates = [index for index in self._named(name) if low <= index < high]
+        candidates = list(self._holding(chunks, low, high)) if "*" in name else self._named(name)
         if not candidates:
             return []
         fits = glob_pattern(path).fullmatch
@@ -189,13 +186,13 @@ def _segments(block: str) -> str:
 
 
 def _segment(segment: str) -> str:
-    """Translate one name: it has no empty match, and its end is a slash or the end of the text."""
+    """Translate one name; a slash or the end of the text follows it."""
     first, *rest = segment.split("*")
     if not rest:
         return re.escape(first)
     *middle, last = rest
     inner = "".join(f"(?>[^/]*?{re.escape(part)})" for part in middle if part)
-    return f"(?=[^/]){re.escape(first)}{inner}[^/]*{re.escape(last)}(?![^/])"
+    return f"{re.escape(first)}{inner}[^/]*{re.escape(last)}"
 
 
 def _covered(rules: Sequence[Rule], files: Files) -> Iterator[tuple[Rule, Span]]:

@@ -64,7 +64,7 @@ def _is_skipped_whole(tree: ast.Module) -> bool:
     """Say whether a new module's ``pytestmark`` skips all of it, without a condition."""
     marks = _Marks(tree)
     statements = [node for node in tree.body if _pytestmark(node) is not None]
-    if len(statements) != 1 or list(_bound(tree)).count("pytestmark") != 1 or marks.star:
+    if len(statements) != 1 or list(_bound(tree)).count("pytestmark") != 1:
         return False
     return any(marks.kind(mark) == "skip" for mark in _listed(_pytestmark(statements[0])))
 
@@ -194,11 +194,10 @@ class _Marks:
         bound = list(_bound(tree))
         imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
         meant = [pair for node in imports for pair in _pytest_names(node)]
-        self.star = "*" in bound
         self._pytest = {
             name: meaning
             for name, meaning in meant
-            if not self.star and bound.count(name) == meant.count((name, meaning))
+            if "*" not in bound and bound.count(name) == meant.count((name, meaning))
         }
         self._lines: dict[str, int] = {}
         for node in tree.body:

@@ -111,6 +111,12 @@ def test_an_exclusion_is_judged_for_each_file(changed: list[str], runs: bool, tu
     assert bool(_covers(rules[::-1] if turned else rules, *changed)) is runs
 
 
+def test_several_exclusions_inside_one_folder() -> None:
+    changed = [f"pkg/{letter}/{number}.py" for letter in "abcdefg" for number in range(3)]
+    left = _covers(["pkg/", "!pkg/a/", "!pkg/c/", "!pkg/d/1.py", "!pkg/f/", "!pkg/**/2.py"], *changed)
+    assert left == ["pkg/b/0.py", "pkg/b/1.py", "pkg/d/0.py", "pkg/e/0.py", "pkg/e/1.py", "pkg/g/0.py", "pkg/g/1.py"]
+
+
 @pytest.mark.parametrize(
     ("rules", "file", "text"),
     [
@@ -301,7 +307,14 @@ def test_any_text_is_a_rule_or_a_foreseen_error(text: str) -> None:
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     "rule",
-    ["*a*a*a*a*a*a*a*a*a*b", "**/a/**/a/**/a/**/a/**/b", "**/*a*a/**/*a*a/**/*b", "a*" * 10, "*/*/*/*/*/*/*/*/*/*"],
+    [
+        "*a*a*a*a*a*a*a*a*a*b",
+        "**/a/**/a/**/a/**/a/**/b",
+        "**/*a*a/**/*a*a/**/*b",
+        "**/a/**/a/**/a/**/a/**/a/**/*b",
+        "a*" * 10,
+        "*/*/*/*/*/*/*/*/*/*",
+    ],
 )
 def test_no_rule_takes_long_on_a_hostile_name(rule: str) -> None:
     paths = ["a" * 4096, "a/" * 2000 + "a", ("a" * 200 + "/") * 20 + "c"]
