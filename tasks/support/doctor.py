@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 import sys
 import threading
 import time
@@ -31,6 +32,8 @@ PATIENCE = 2.0
 _LOCAL = 20.0
 
 _ON_S3 = ("wheels.* on s3://",)
+_ON_SOURCE = ("wheels.build", "release.rehearse --source", "pipelines.*")
+_ON_AGENT = ("pipelines.upload", "pipelines.bootstrap", "annotations")
 
 SETUP = "run scripts/rehearse once: it installs what is locked"
 
@@ -60,6 +63,7 @@ ESSENTIAL = ("python", "git")
 _PACKAGES = (
     ("boto3", ("wheels.* on s3://",)),
     ("build", ("wheels.build", "release.rehearse")),
+    ("check-jsonschema", ("pipelines.check",)),
     ("docker", ("images.*",)),
     ("nox", ("the noxfile's sessions",)),
     ("packaging", ("wheels.*", "release.*")),
@@ -85,7 +89,8 @@ def examine(settings: Settings, cwd: Path | None = None, *, checkout: Path = CHE
         _python(),
         _guarded("git", ("every task that looks at the source",), _git),
         _guarded("uv", ("release.rehearse",), lambda: _uv(settings)),
-        _guarded("source", ("wheels.build", "release.rehearse --source"), lambda: _source(settings, cwd, checkout)),
+        _guarded("source", _ON_SOURCE, lambda: _source(settings, cwd, checkout)),
+        _guarded("buildkite-agent", _ON_AGENT, lambda: _agent(settings)),
         *_packages(),
         *slow.findings(),
         _guarded("registry logins", ("images.*",), lambda: _logins(settings)),
@@ -174,7 +179,16 @@ def _uv(settings: Settings) -> Finding:
 def _source(settings: Settings, cwd: Path | None, checkout: Path) -> Finding:
     source = resolve_source(settings, cwd or current_folder(), checkout=checkout)
     at = f"commit {commit_of(source)[:12]}" if has_git(source) else "no git: its tasks need --commit"
-    return Finding("source", State.HERE, f"{source} ({at})", ("wheels.build", "release.rehearse --source"))
+    return Finding("source", State.HERE, f"{source} ({at})", _ON_SOURCE)
+
+
+def _agent(settings: Settings) -> Finding:
+    program = shutil.which("buildkite-agent", path=settings.variable("PATH"))
+    if program is None:
+        remedy = "needed in a build only; in a container, mount it (mount-buildkite-agent: true)"
+        return Finding("buildkite-agent", State.MISSING, "not on PATH", _ON_AGENT, remedy)
+    said = capture([program, "--version"], cwd=Path("/"), timeout=_LOCAL).text.strip()
+    return Finding("buildkite-agent", State.HERE, said.removeprefix("buildkite-agent version "), _ON_AGENT)
 
 
 def installed(distribution: str) -> str | None:

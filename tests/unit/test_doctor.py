@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -86,6 +87,7 @@ def test_a_machine_with_nothing_of_ours_still_has_python_and_git(tmp_path: Path)
         "git": "here",
         "uv": "here",
         "source": "missing",
+        "buildkite-agent": "here" if shutil.which("buildkite-agent") else "missing",
         "packages": "here",
         "engine": "missing",
         "store": "here",
@@ -383,3 +385,13 @@ def test_the_library_is_never_imported_here(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(source)], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_an_agent_on_path_is_asked_for_its_version(tmp_path: Path) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "buildkite-agent"
+    program.write_text("#!/bin/sh\necho buildkite-agent version 3.138.3+12345\n")
+    program.chmod(0o755)
+    findings = probed(tmp_path, PATH=f"{folder}:{PATH}")
+    assert findings["buildkite-agent"].detail == "3.138.3+12345"
