@@ -91,7 +91,9 @@ def announce_care(chosen: Settings, endpoint: Endpoint, *, dry_run: bool, due: b
     announcing.announce(chosen.profile, profiles.Deed.CLEAN, targets, shown, dry_run=dry_run)
 
 
-def gather(run: Run, names: Sequence[str], *, commit: str | None, allow_dirty: bool) -> Facts:
+def gather(
+    run: Run, names: Sequence[str], *, commit: str | None, allow_dirty: bool = False, push: bool = False
+) -> Facts:
     """Return the facts that these images are planned from; a source is needed only if one of them is made of it.
 
     The commit is ``--commit``, else BUILDKITE_COMMIT where it is a hash, else the source's HEAD, and the source must
@@ -111,12 +113,23 @@ def gather(run: Run, names: Sequence[str], *, commit: str | None, allow_dirty: b
         wanted = chosen.variable("BUILDKITE_COMMIT")
     if wanted is not None:
         check_commit(wanted, "--commit" if commit is not None else "BUILDKITE_COMMIT", checkout)
-    return facts.gather(checkout, catalogue.source, commit=wanted, allow_dirty=allow_dirty or not needed)
+    if not needed:
+        allow_dirty, push = True, False
+    return facts.gather(checkout, catalogue.source, commit=wanted, allow_dirty=allow_dirty, push=push)
 
 
 def make_plans(run: Run, requests: Sequence[Request], found: Facts) -> list[BuildPlan]:
-    """Return the plans of what is asked for and of what that is built from, each once, in the order to build them."""
+    """Return the plans of what is asked for and of what that is built from, each once, in the order to build them.
+
+    MissingInputError for a secret whose file is not there.
+    """
     plans = {plan.tags: plan for asked in requests for plan in plan_chain(run.catalogue, asked, found)}
+    for secret in (secret for plan in plans.values() for secret in plan.secrets):
+        if not secret.file.is_file():
+            raise MissingInputError(
+                f"the secret {secret.id} is no file: {secret.file}",
+                hint="correct the variable that names it, or unset it",
+            )
     return list(plans.values())
 
 

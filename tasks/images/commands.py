@@ -61,7 +61,7 @@ def build(
 
     run = begin.open_run(profile=profile, source=source)
     request = begin.request(run, name, platform=platform, push=push, args=arg)
-    found = begin.gather(run, [name], commit=commit, allow_dirty=allow_dirty and not push)
+    found = begin.gather(run, [name], commit=commit, allow_dirty=allow_dirty, push=push)
     plans = begin.make_plans(run, [request], found)
     begin.announce(run.settings, plans, dry_run=dry_run)
     if dry_run:
@@ -94,7 +94,7 @@ def bake(
 
     run = begin.open_run(source=source)
     names = [*(image or begin.bakeable(run, platform))]
-    found = begin.gather(run, names, commit=commit, allow_dirty=allow_dirty)
+    found = begin.gather(run, names, commit=commit, allow_dirty=allow_dirty, push=push)
     requests = begin.bake_requests(run, names, platform=platform, push=push, args=arg)
     plans = begin.make_plans(run, requests, found)
     if any(plan.context == found.tool.folder for plan in plans):
@@ -130,7 +130,7 @@ def push(
 
     run = begin.open_run(profile=profile, source=source)
     request = begin.request(run, name, platform=platform, push=True)
-    found = begin.gather(run, [name], commit=commit, allow_dirty=False)
+    found = begin.gather(run, [name], commit=commit, push=True)
     plan = begin.make_plans(run, [request], found)[-1]
     begin.announce(run.settings, [plan], dry_run=dry_run)
     if dry_run:

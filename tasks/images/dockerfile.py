@@ -20,6 +20,7 @@ from tasks.support.errors import DataError, MissingInputError, unknown_choice
 _HEREDOC = re.compile(r"<<-?\s*([\"']?)([A-Za-z_][A-Za-z0-9_]*)\1")
 _HEREDOC_STEPS = frozenset({"RUN", "COPY", "ADD"})
 _FLAGS = re.compile(r"(?:--[a-z]\S*\s*)+")
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 _WORD = re.compile(r"[A-Za-z]+")
 
 
@@ -100,6 +101,12 @@ class Dockerfile:
         """Return the names of all build arguments, each once."""
         declared = (name for step in self.instructions if step.name == "ARG" for name, _ in step.assignments)
         return tuple(dict.fromkeys(declared))
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """Return the names of the arguments that a stage is made from, each once."""
+        found = (_VARIABLE.fullmatch(stage.base) for stage in self.stages)
+        return tuple(dict.fromkeys(match[1] for match in found if match))
 
     def lineage(self, target: str | None = None) -> tuple[Stage, ...]:
         """Return a target's stage and, before it, those that it is made from; the last stage without a target.

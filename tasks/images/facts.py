@@ -24,12 +24,14 @@ def gather(
     commit: str | None = None,
     version: str | None = None,
     allow_dirty: bool = False,
+    push: bool = False,
     checkout: Path = CHECKOUT,
 ) -> Facts:
     """Read the facts of a git checkout and of this tool's ``checkout``.
 
     What is built is what lies in the source: UsageError when its HEAD is not ``commit``, and for a source with changes,
-    whose image would bear a commit that it is not. Raises MissingInputError for a source without git.
+    whose image would bear a commit that it is not, unless that is allowed and nothing is pushed. Raises
+    MissingInputError for a source without git.
     """
     head = commit_of(source)
     if commit is not None and commit != head:
@@ -37,10 +39,10 @@ def gather(
             f"the source is at {head}, not at {commit}",
             hint=f"check out that commit in {source}, or leave --commit out",
         )
-    if not allow_dirty and is_dirty(source):
+    if (push or not allow_dirty) and is_dirty(source):
         raise UsageError(
             f"{source} has changes, and its image would bear commit {head} all the same",
-            hint="commit or remove them, or pass --allow-dirty",
+            hint="commit or remove them" if push else "commit or remove them, or pass --allow-dirty",
         )
     return Facts(
         source=SourceFacts(

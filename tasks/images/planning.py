@@ -22,7 +22,7 @@ from tasks.images.catalogue import (
     Repository,
 )
 from tasks.registry.documents import Platform
-from tasks.registry.references import RepositoryName, check_tag
+from tasks.registry.references import RepositoryName, check_image, check_tag
 from tasks.support.errors import DataError, UsageError, did_you_mean
 from tasks.support.redaction import is_secret_name, redact
 from tasks.support.settings import CHECKOUT
@@ -228,7 +228,8 @@ def _plan(
     push = request.push and not repository.local
     if request.push and repository.local and image.name == request.image:
         raise UsageError(
-            f"image {image.name} stays on the host that builds it", hint="leave --push out; it has no registry"
+            f"image {image.name} stays on the host that builds it",
+            hint="it has no registry: build it without --push, where it is needed",
         )
     return BuildPlan(
         image=image.name,
@@ -272,11 +273,13 @@ def _args(image: Image, values: Mapping[str, str], given: Mapping[str, str]) -> 
     args = {BASE: placeholders.fill(image.base, values)} if image.base else {}
     args |= {key: placeholders.fill(value, values) for key, value in image.args.items()}
     if isinstance(image.context, Folder):
-        known = dockerfile.read(CHECKOUT / image.dockerfile).arguments
+        file = dockerfile.read(CHECKOUT / image.dockerfile)
         for key in given:
-            if key not in known:
-                hint = did_you_mean(key, known) or f"it has {', '.join(sorted(known))}"
+            if key not in file.arguments:
+                hint = did_you_mean(key, file.arguments) or f"it has {', '.join(sorted(file.arguments))}"
                 raise UsageError(f"{image.dockerfile} has no build argument {key!r}", hint=hint)
+            if key in file.bases:
+                _check_base(key, given[key])
     for key, value in given.items():
         if is_secret_name(key) or redact(value) != value:
             raise UsageError(
@@ -286,6 +289,13 @@ def _args(image: Image, values: Mapping[str, str], given: Mapping[str, str]) -> 
         if not value.isprintable():
             raise UsageError(f"build argument {key} holds a line break or a control character")
     return args | dict(given)
+
+
+def _check_base(key: str, value: str) -> None:
+    try:
+        check_image(value)
+    except UsageError as error:
+        raise UsageError(f"build argument {key}: {error.message}", hint=error.hint) from None
 
 
 def _recipe(

@@ -66,6 +66,22 @@ def check_reference(reference: str) -> str:
     return reference if is_digest(reference) else check_tag(reference)
 
 
+def check_image(text: str) -> str:
+    """Return an image's reference, a name with or without tag and digest, or raise UsageError when it is none."""
+    name, at, digest = text.partition("@")
+    head, slash, last = name.rpartition("/")
+    last, colon, tag = last.partition(":")
+    try:
+        where = RepositoryName.parse(f"{head}{slash}{last}")
+    except UsageError:
+        where = None
+    if where is None or where.folder is not None or (colon and not is_tag(tag)) or (at and not is_digest(digest)):
+        raise UsageError(
+            f"not an image: {_shown(text)}", hint="write it as registry/name:tag or registry/name@sha256:..."
+        )
+    return text
+
+
 @dataclass(frozen=True)
 class RepositoryName:
     """Where a repository is: on a registry (``registry`` is a host, perhaps with a port), or an OCI layout's folder."""

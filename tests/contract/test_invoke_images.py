@@ -102,6 +102,30 @@ def test_a_source_that_is_not_what_the_tag_would_say_is_not_built(
     (library / "new").write_text("x")
     assert invoke(*words).code == 64
     assert invoke(*words, "--allow-dirty").code == (64 if push else 0)
+    baked = ("images.bake", "--image", "cuda-ci", *push, "--source", str(library))
+    assert invoke(*baked).code == 64
+    assert invoke(*baked, "--allow-dirty").code == (64 if push else 0)
+
+
+def test_a_push_of_changes_names_no_option_that_the_task_has_not(invoke: Invoke, library: Path) -> None:
+    (library / "new").write_text("x")
+    answer = invoke("images.push", "cuda-ci", "--dry-run", "--source", str(library))
+    assert answer.code == 64
+    assert "has changes" in answer.err
+    assert "--allow-dirty" not in answer.err
+
+
+@pytest.mark.parametrize("task", [("images.build", "cuda-ci", "--dry-run"), ("images.bake", "--image", "cuda-ci")])
+def test_a_secret_without_its_file_is_told_before_anything_is_built(
+    invoke: Invoke, library: Path, task: tuple[str, ...]
+) -> None:
+    secret = library.parent / "netrc"
+    words, env = (*task, "--source", str(library)), {**NO_ENGINE, "NETRC": str(secret)}
+    answer = invoke(*words, env=env)
+    assert answer.code == 66
+    assert str(secret) in answer.err
+    secret.write_text("machine host.example login a password b\n")
+    assert invoke(*words, env=env).code == 0
 
 
 def test_bake_prints_what_buildx_runs(invoke: Invoke, library: Path) -> None:

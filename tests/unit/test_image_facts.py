@@ -91,6 +91,14 @@ def test_an_image_never_bears_a_commit_that_it_is_not(source: Path) -> None:
     assert gather(source, URL, allow_dirty=True).source.commit == git(source, "rev-parse", "HEAD")
 
 
+@pytest.mark.parametrize("allow_dirty", [False, True])
+def test_what_is_pushed_is_never_dirty_and_nobody_is_told_to_allow_it(source: Path, allow_dirty: bool) -> None:
+    (source / "first").write_text("changed")
+    with pytest.raises(UsageError, match="has changes") as caught:
+        gather(source, URL, allow_dirty=allow_dirty, push=True)
+    assert caught.value.hint == "commit or remove them"
+
+
 def test_a_folder_without_git_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match="not a git checkout"):
         gather(tmp_path, URL)

@@ -316,6 +316,14 @@ def test_secrets_and_proxies_come_from_named_variables_only(real: Catalogue) -> 
     assert plan(real, "tool", variables=variables).proxies == {}
 
 
+@pytest.mark.parametrize("value", ["", " ", "a b", "A/b", "a:", "a:t:u", "a@sha256:1", "file:///a", "-x", "a/../b"])
+@pytest.mark.parametrize("key", ["BASE_IMAGE", "TOOL_IMAGE"])
+def test_what_a_stage_is_made_from_is_an_image(real: Catalogue, key: str, value: str) -> None:
+    """The builder would say so too, but only after the plan was shown and the tool's image built."""
+    with pytest.raises(UsageError, match=f"build argument {key}: not an image"):
+        plan(real, "cuda-ci", args={key: value})
+
+
 def test_only_the_source_images_need_the_source(real: Catalogue) -> None:
     contexts = {found.image: found.context for found in every_plan(real, FACTS)}
     for name, image in real.images.items():

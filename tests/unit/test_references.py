@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.registry.references import RepositoryName, check_digest, check_reference, check_tag
+from tasks.registry.references import RepositoryName, check_digest, check_image, check_reference, check_tag
 from tasks.support.errors import UsageError
 
 PASSWORD = "hunter2pw"
@@ -102,3 +102,25 @@ def test_any_text_is_an_address_that_is_read_again_or_refused(text: str, local: 
 def test_a_digest_is_no_login() -> None:
     with pytest.raises(UsageError, match=rf"h\.example/x:1@{DIGEST[:20]}"):
         RepositoryName.parse(f"h.example/x:1@{DIGEST}")
+
+
+@pytest.mark.parametrize("host", ["", *(f"{host}/" for host in HOSTS)])
+@pytest.mark.parametrize("name", ["a", "a/b", "a-b/c_d/e.f"])
+@pytest.mark.parametrize("end", ["", ":1", ":v1.0_x", f"@{DIGEST}", f":1@{DIGEST}"])
+def test_an_image_is_a_repository_perhaps_with_a_tag_and_a_digest(host: str, name: str, end: str) -> None:
+    assert check_image(f"{host}{name}{end}") == f"{host}{name}{end}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", ":1", "@", f"@{DIGEST}", "a:", "a@", "a:1:2", "a:-", "A/b", "a b", "file:///a", "a\nb", "a@sha256:1"],
+)
+def test_what_is_no_image_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="not an image"):
+        check_image(text)
+
+
+def test_a_login_before_an_image_is_not_shown() -> None:
+    with pytest.raises(UsageError) as caught:
+        check_image(f"user:{PASSWORD}@host.example/a:1")
+    assert PASSWORD not in f"{caught.value!r}{caught.value.message}{caught.value.hint}"
