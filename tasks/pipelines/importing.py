@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tasks.pipelines import import_graph
 from tasks.pipelines.changes import ChangeSet
 from tasks.pipelines.mentions import rules_of_tests
 from tasks.pipelines.rules import Files, matching
+from tasks.pipelines.selecting import Chain
 from tasks.support.errors import DataError
 from tasks.support.settings import CHECKOUT
 from tasks.support.source import git
@@ -17,23 +18,21 @@ CACHE = CHECKOUT / ".omni-ci" / "imports"
 _AT_ONCE = 200  # files that git is asked for in one go
 
 
-def chain_finder(
-    source: Path, changes: ChangeSet, cache: Path = CACHE
-) -> Callable[[Sequence[str]], tuple[str, ...] | None]:
-    """Return what finds the way from tests, as commands name them, to a changed file; the commit is read when asked.
+def chain_finder(source: Path, changes: ChangeSet, cache: Path = CACHE) -> Chain:
+    """Return what finds the way from tests, as commands name them, to files; the commit is read when first asked.
 
     What was read before is remembered in the folder ``cache``, by the ids that git gives to contents.
     """
     found: list[tuple[import_graph.ImportGraph, Files]] = []
 
-    def chain(tests: Sequence[str]) -> tuple[str, ...] | None:
+    def chain(tests: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...] | None:
         if changes.commit is None:
             return None
         if not found:
             graph = _graph(source, changes, cache)
             found.append((graph, Files(graph.paths)))
         graph, files = found[0]
-        return graph.chain(matching(tuple(rules_of_tests(tests)), files), changes.paths)
+        return graph.chain(matching(tuple(rules_of_tests(tests)), files), wanted)
 
     return chain
 

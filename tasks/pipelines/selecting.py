@@ -13,8 +13,9 @@ The first of these that fits a step is its reason:
 7. A changed file is in an area that the step names, matches one of its paths (AREA, PATH), is imported by its tests
    (IMPORTS, steps with ``imports: true``), or is one of its implicit dependencies (IMPLICIT): its tests, their
    conftest.py files, the pipeline's own file.
-8. A changed file is covered by no rule at all, and ``unmatched`` says ``run_all`` (UNMATCHED). What a step without
-   rules tests is covered, and so are areas that no step of this file names, documentation and other pipelines' files.
+8. A changed file is covered by no rule at all, and ``unmatched`` says ``run_all`` (UNMATCHED). Imports and implicit
+   dependencies cover too, and so do the tests of steps without rules, areas that no step of this file names,
+   documentation and other pipelines' files.
 9. Nothing that it depends on changed (UNCHANGED).
 
 A group's rules gate its steps: a step with rules in a group with rules runs when changed files match the group's and
@@ -53,8 +54,8 @@ Named = Callable[[str, str | None], bool]
 Shut = Callable[[str, str | None], Reason | None]
 """Returns why nothing of such a group runs: its gate is shut, or nothing but a schedule opens it; else None."""
 
-Chain = Callable[[Sequence[str]], tuple[str, ...] | None]
-"""Returns how one of these tests reaches a changed file through imports, the test first; None when none does."""
+Chain = Callable[[Sequence[str], Sequence[str]], tuple[str, ...] | None]
+"""Returns how one of these tests reaches one of these files through imports, the test first; None when none does."""
 
 Verdict = tuple[bool, Reason]
 
@@ -282,7 +283,7 @@ class _Judge:
         around = first_match(gated.around, files) if gated.around else None
         if (gated.own is None or own) and (gated.around is None or around):
             return True, _matched(own or around)  # type: ignore[arg-type]
-        chain = self._chain(gated.tests) if gated.imports and self._chain is not None else None
+        chain = self._chain(gated.tests, files.paths) if gated.imports and self._chain is not None else None
         if chain is not None:
             return True, Reason(Why.IMPORTS, " -> ".join(chain))
         implicit = first_match(gated.implicit, files)
@@ -309,7 +310,11 @@ class _Judge:
         ]
         others = tuple(map(literal, self._elsewhere))
         found = uncovered([self._rules.docs, *self._rules.areas.values(), *known, *always, others], self._files)
-        return found[0] if found else None
+        tests = [one.tests for one in gated if one and one.imports]
+        return next((path for path in found if not self._is_imported(path, tests)), None)
+
+    def _is_imported(self, path: str, tests: Sequence[Sequence[str]]) -> bool:
+        return self._chain is not None and any(self._chain(one, [path]) is not None for one in tests)
 
 
 def _matched(match: Match) -> Reason:

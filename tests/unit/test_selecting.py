@@ -14,7 +14,7 @@ from tasks.pipelines.changes import ChangedFile, ChangeSet, State
 from tasks.pipelines.mentions import conftests_above, named_tests
 from tasks.pipelines.model import Decision, NativeFile, Reason, Why
 from tasks.pipelines.reading import read_native
-from tasks.pipelines.selecting import Choice, Named, Shut, select
+from tasks.pipelines.selecting import E2E_TITLE, Choice, Named, Shut, select
 from tasks.suites.areas import PathRules, Unmatched
 from tasks.suites.areas import read as read_areas
 from tasks.support.errors import DataError, UsageError
@@ -48,7 +48,6 @@ def decide(
     chain: Mapping[str, tuple[str, ...]] | None = None,
 ) -> tuple[Decision, ...]:
     file = native(text) if isinstance(text, str) else text
-    more = {"is_e2e": is_e2e} if is_e2e else {}
     return select(
         file,
         known(*changed) if changes is None else changes,
@@ -57,9 +56,13 @@ def decide(
         choice=choice or Choice(),
         skip=skip,
         shut=shut,
-        imports=(lambda tests: next((chain[test] for test in tests if test in chain), None)) if chain else None,
-        **more,
+        imports=(lambda tests, files: found(chain, tests, files)) if chain else None,
+        is_e2e=is_e2e or (lambda title, _key: E2E_TITLE in title),
     )
+
+
+def found(chains: Mapping[str, tuple[str, ...]], tests: Sequence[str], files: Sequence[str]) -> tuple[str, ...] | None:
+    return next((chains[test] for test in tests if test in chains and chains[test][-1] in files), None)
 
 
 def kept(decisions: Sequence[Decision]) -> list[str]:
@@ -590,3 +593,14 @@ def test_a_pytest_that_names_nothing_covers_the_whole_folder() -> None:
           - {key: unit, command: "timeout 9m pytest -m 'core_model and cpu' --ignore=tests/e2e"}
     """
     assert why(decide(text, "tests/x/test_a.py", rules=AREAS))["api"][0] == "UNCHANGED"
+
+
+def test_what_tests_import_is_covered_for_all_steps() -> None:
+    text = """
+        steps:
+          - {key: t, command: pytest tests/t.py, imports: true}
+          - {key: api, command: p, source_file_dependencies: [pkg/api/]}
+    """
+    chain = {"tests/t.py": ("tests/t.py", "pkg/snake.py")}
+    assert why(decide(text, "pkg/snake.py", rules=AREAS, chain=chain))["api"][0] == "UNCHANGED"
+    assert why(decide(text, "pkg/other.py", rules=AREAS, chain=chain))["api"][0] == "UNMATCHED"
