@@ -102,11 +102,12 @@ def decide(run: Run, wanted: Wanted, choice: Choice, *, notes: bool = False) -> 
     for warning in written.warnings:
         console.warn(warning)
     plain = ordinary(written, run.build.mirror_hw)
-    skip = skip_of(run, changes, run_all=choice.run_all)
+    rules = run.rules.with_own(written.top, written.where())
+    skip = skip_of(replace(run, rules=rules), changes, run_all=choice.run_all)
     decisions = select(
         plain.file,
         changes,
-        run.rules,
+        rules,
         run.build,
         choice=choice,
         skip=_skip_reason(run, cell, written, skip),

@@ -135,9 +135,14 @@ def _file(file: NativeFile, data: bytes, context: Context) -> Iterator[Finding]:
     yield from dollars.check(subject)
     yield from secret_values.check(subject)
     yield from amd.check(subject)
-    yield from dead_paths.check(subject, context.rules, context.files)
+    rules = context.rules
+    try:
+        rules = rules.with_own(file.top, file.where())
+    except DataError as error:
+        yield subject.raised(error, "path-rule")
+    yield from dead_paths.check(subject, rules, context.files)
     yield from marks.check(subject, context.presets, owners[0].device if owners else None)
-    yield from selection_tables.check(subject, context.rules)
+    yield from selection_tables.check(subject, rules)
     for cell in owners:
         yield from cells.check(subject, cell)
 

@@ -70,6 +70,10 @@ class NativeFile:
     entries: tuple[Step | Group, ...]
     warnings: tuple[str, ...] = ()
 
+    def where(self) -> dict[str, str]:
+        """Return ``file:line`` of each key above the steps."""
+        return {key: f"{self.name}:{line}" for key, line in self.lines.items()}
+
     def steps(self) -> Iterator[tuple[Group | None, Step]]:
         """Return every step with the group around it, in the file's order."""
         for entry in self.entries:

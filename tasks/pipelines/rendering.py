@@ -17,7 +17,7 @@ __all__ = ["PRIVATE_KEYS", "render", "to_json", "to_yaml"]
 
 PRIVATE_KEYS = frozenset({
     "source_file_dependencies", "mirror_hardwares", "imports", "grade", "agent_pool", "working_dir",
-    "run_all", "ignore", "unmatched", "selection_tests",
+    "run_all", "ignore", "unmatched", "docs", "areas", "selection_tests",
 })  # fmt: skip
 """Keys that are ours, on steps, groups or at the top; Buildkite does not get them."""
 

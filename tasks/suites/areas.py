@@ -9,12 +9,16 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tasks.suites.path_rules import AREA_NAME, Areas, Rule, parse_rules
+from tasks.support.errors import DataError, did_you_mean
 from tasks.support.settings import CHECKOUT
 from tasks.support.strict_yaml import Node, read_bytes, read_file
 
 FILE = CHECKOUT / ".buildkite" / "areas.yml"
 
-_KEYS = ("run_all", "ignore", "unmatched", "docs", "areas")
+KEYS = ("run_all", "ignore", "unmatched", "docs", "areas")
+
+
+_AREA_HINT = "use small letters, digits and single hyphens"
 
 
 class Unmatched(Enum):
@@ -43,6 +47,37 @@ class PathRules:
         """Read a suite's or step's list of rules, which may name areas; DataError with ``where`` when it is not one."""
         return parse_rules(value, self.areas, where)
 
+    def with_own(self, top: Mapping[str, object], where: Mapping[str, str]) -> PathRules:
+        """Return these rules with those that a pipeline file has above its steps.
+
+        Its ``run_all``, ``ignore``, ``docs`` and ``areas`` come in addition, an area of the same name and
+        ``unmatched`` instead. ``where`` has ``file:line`` of each key. Raises DataError for what is no such rule.
+        """
+        own = {key: top[key] for key in KEYS if key in top}
+        if not own:
+            return self
+        areas = own.get("areas", {})
+        if not isinstance(areas, Mapping):
+            raise DataError(f"{where['areas']}: areas must be a mapping of names to path rules")
+        unmatched = own.get("unmatched", self.unmatched.value)
+        words = [choice.value for choice in Unmatched]
+        if unmatched not in words:
+            hint = did_you_mean(str(unmatched), words) or f"choose from {', '.join(words)}"
+            raise DataError(f"{where['unmatched']}: unknown unmatched {unmatched!r}", hint=hint)
+        named = {}
+        for name, value in areas.items():
+            if not AREA_NAME.fullmatch(name) or not value:
+                raise DataError(f"{where['areas']}: area {name!r} has no rules or no good name", hint=_AREA_HINT)
+            named[name] = parse_rules(value, {}, f"{where['areas']}: area {name}")
+        more = {key: parse_rules(own.get(key, ()), {}, where.get(key, "")) for key in ("run_all", "ignore", "docs")}
+        return PathRules(
+            run_all=self.run_all + more["run_all"],
+            ignore=self.ignore + more["ignore"],
+            unmatched=Unmatched(unmatched),
+            docs=self.docs + more["docs"],
+            areas=MappingProxyType({**self.areas, **named}),
+        )
+
 
 def load(path: Path = FILE) -> PathRules:
     """Read the catalogue; MissingInputError when it is not there, DataError with file and line when it is wrong."""
@@ -59,7 +94,7 @@ def _shown(path: Path) -> str:
 
 
 def _read(root: Node) -> PathRules:
-    found = root.table("the catalogue of areas", _KEYS, ("unmatched",))
+    found = root.table("the catalogue of areas", KEYS, ("unmatched",))
     areas = found["areas"].items("areas") if "areas" in found else {}
     return PathRules(
         run_all=_rules(found, "run_all"),
@@ -72,7 +107,7 @@ def _read(root: Node) -> PathRules:
 
 def _area(name: str, areas: Mapping[str, Node]) -> tuple[Rule, ...]:
     if not AREA_NAME.fullmatch(name):
-        raise areas[name].fail(f"an area cannot be called {name!r}", "use small letters, digits and single hyphens")
+        raise areas[name].fail(f"an area cannot be called {name!r}", _AREA_HINT)
     rules = _rules(areas, name)
     if not rules:
         raise areas[name].fail(f"area {name} has no rules")

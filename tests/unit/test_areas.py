@@ -162,3 +162,47 @@ def test_a_wrong_catalogue_is_told_where(data: str, line: int, message: str) -> 
 def test_a_catalogue_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match=r"areas\.yml"):
         load(tmp_path / "areas.yml")
+
+
+FILE_WHERE = dict.fromkeys(("run_all", "ignore", "docs", "unmatched", "areas"), "ci.yml:1")
+
+
+def test_a_files_own_rules_come_in_addition() -> None:
+    ours = read(b"unmatched: run_all\nrun_all: [setup.py]\nareas: {a: [x/], b: [y/]}\n", "areas.yml")
+    top = {
+        "run_all": ["build.py"],
+        "ignore": ["*.txt"],
+        "docs": "notes/",
+        "unmatched": "ungated",
+        "areas": {"b": ["z/"], "c": ["w/"]},
+        "env": {"A": "1"},
+    }
+    found = ours.with_own(top, FILE_WHERE)
+    assert matching(found.run_all, Files(["setup.py", "build.py", "x"])) == ("build.py", "setup.py")
+    assert matching(found.ignore, Files(["a.txt"])) == ("a.txt",)
+    assert matching(found.docs, Files(["notes/a"])) == ("notes/a",)
+    assert found.unmatched is Unmatched.UNGATED
+    assert {name: inside[0].path for name, inside in found.areas.items()} == {"a": "x", "b": "z", "c": "w"}
+    assert ours.with_own({"env": {}}, {}) is ours
+
+
+@pytest.mark.parametrize(
+    ("top", "message"),
+    [
+        ({"unmatched": "run-all"}, "unknown unmatched 'run-all'"),
+        ({"unmatched": None}, "unknown unmatched None"),
+        ({"areas": ["a"]}, "areas must be a mapping"),
+        ({"areas": {"A_b": ["x"]}}, "area 'A_b'"),
+        ({"areas": {"a": []}}, "area 'a' has no rules"),
+        ({"areas": {"a": {"b": 1}}}, "area a: path rules must be a list of texts"),
+        ({"run_all": {"a": 1}}, "path rules must be a list of texts"),
+        ({"run_all": None}, "path rules must be a list of texts"),
+        ({"ignore": ["/x"]}, "starts with a slash"),
+        ({"docs": ["a", "./a"]}, "says the same"),
+    ],
+)
+def test_a_files_own_rules_that_are_wrong_are_told_where(top: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        OURS.with_own(top, FILE_WHERE)
+    assert caught.value.message.startswith("ci.yml:1: ")
+    assert message in caught.value.message
