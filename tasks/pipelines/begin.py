@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.pipelines import cells
 from tasks.pipelines.amd_form import ordinary
-from tasks.pipelines.branch_records import uploaded_commits
 from tasks.pipelines.build_facts import Build, read_build
 from tasks.pipelines.changes import ChangeSet, change_set
 from tasks.pipelines.explaining import Explanation
@@ -88,7 +87,7 @@ def decide(run: Run, wanted: Wanted, choice: Choice, *, notes: bool = False) -> 
     reads the file from the branch that it is to be merged into, never from its own tree.
     """
     cell = run.tiers.cell(wanted.cell) if wanted.cell is not None else None
-    record = () if wanted.commit else uploaded_commits(run.settings, run.build, wanted.name)
+    record = _uploaded(run, wanted) if run.build.is_main and wanted.commit is None else ()
     changes = change_set(
         run.source,
         run.build,
@@ -149,6 +148,12 @@ def record(decided: Decided, wanted: Wanted, choice: Choice) -> None:
     run, commit = decided.run, decided.explanation.changes.commit
     if commit is not None and not (choice.group or choice.e2e or choice.steps):
         record_upload(run.settings, run.source, run.build, wanted.name, commit)
+
+
+def _uploaded(run: Run, wanted: Wanted) -> tuple[str, ...]:
+    from tasks.pipelines.branch_records import uploaded_commits
+
+    return uploaded_commits(run.settings, run.build, wanted.name)
 
 
 def _origin(run: Run, wanted: Wanted, changes: ChangeSet) -> cells.Origin:

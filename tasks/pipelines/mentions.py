@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import PurePosixPath
 from typing import Any
 
 from tasks.suites.path_rules import Rule, literal
@@ -57,7 +56,7 @@ def rules_of_tests(tests: Iterable[str]) -> Iterator[Rule]:
 def _below(word: str) -> str | None:
     path = word.partition("::")[0].removesuffix("/...").rstrip(".:")
     folder = path.endswith("/")
-    parts = PurePosixPath(path).parts
+    parts = path.strip("/").split("/")
     if _TESTS not in parts or "$" in path or ".." in parts:
         return None
     below = "/".join(parts[parts.index(_TESTS) :])
@@ -73,7 +72,7 @@ def conftests_above(paths: Iterable[str]) -> tuple[str, ...]:
 def _above(path: str) -> Iterator[str]:
     yield "conftest.py"
     folder = ""
-    for part in PurePosixPath(path).parts[: None if path.endswith("/") else -1]:
+    for part in path.split("/")[:-1]:
         if any(letter in part for letter in "*?["):
             break
         folder += f"{part}/"

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from tasks.support.errors import OmniError, ServiceRefusedError
 from tasks.support.settings import secret_values
-from tasks.support.store import Progress
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
+
+    from tasks.support.store import Progress
 
 MASK = "***"
 
