@@ -136,9 +136,12 @@ def document(decided: Decided) -> dict[str, Any]:
 def parts(decided: Decided) -> tuple[bytes, ...]:
     """Return what is uploaded, in the file's order; nothing when no step runs."""
     from tasks.pipelines.limits import split
+    from tasks.pipelines.uploading import require_independence
     from tasks.pipelines.writing import to_yaml
 
-    return tuple(to_yaml(part).encode() for part in split(document(decided)))
+    found = split(document(decided))
+    require_independence(found)
+    return tuple(to_yaml(part).encode() for part in found)
 
 
 def record(decided: Decided, wanted: Wanted, choice: Choice) -> None:

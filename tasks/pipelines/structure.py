@@ -35,9 +35,12 @@ class Place:
 
 def structural_kind(step: Step) -> str | None:
     """Return ``wait``, ``block`` or ``input``, or None for a step that does something."""
-    return next((kind for word, kind in _KINDS.items() if word in step.body), None) or _KINDS.get(
-        str(step.body.get("type"))
-    )
+    return kind_of_body(step.body)
+
+
+def kind_of_body(body: Mapping[str, Any]) -> str | None:
+    """Return the same for what a step is written as."""
+    return next((kind for word, kind in _KINDS.items() if word in body), None) or _KINDS.get(str(body.get("type")))
 
 
 def needs_of(body: Mapping[str, Any]) -> tuple[str, ...]:

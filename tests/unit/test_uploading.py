@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tasks.pipelines.changes import ChangeSet, State
 from tasks.pipelines.explaining import Explanation, annotation
 from tasks.pipelines.model import Decision, Reason, Step, Why
-from tasks.pipelines.uploading import plan, upload
-from tasks.support.errors import ConfigurationError, ServiceRefusedError
+from tasks.pipelines.uploading import plan, require_independence, upload
+from tasks.support.errors import ConfigurationError, DataError, ServiceRefusedError
 from tasks.support.settings import Settings, load
 from tests.agent_standin import Agent
 
@@ -45,9 +46,34 @@ def test_a_pipeline_goes_to_the_agents_stdin_and_the_reasons_to_the_builds_page(
     assert second.stdin == annotation(explanation())
 
 
-def test_the_last_part_goes_first_since_later_uploads_come_before_earlier_ones(agent: Agent, build: Settings) -> None:
+def test_parts_go_in_their_order_so_that_what_is_needed_is_there(agent: Agent, build: Settings) -> None:
     upload(build, [b"one", b"two", b"three"], explanation())
-    assert [call.stdin for call in agent.calls if call.argv == UPLOAD] == ["three", "two", "one"]
+    assert [call.stdin for call in agent.calls if call.argv == UPLOAD] == ["one", "two", "three"]
+
+
+GROUP = {"group": "G", "key": "g", "steps": [{"key": "inner", "command": "i"}, "wait", {"command": "j"}]}
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([["wait", {"key": "a", "depends_on": "b"}, {"key": "b"}]], None),
+        ([[{"key": "a"}], [{"key": "b", "depends_on": ["a", {"step": "elsewhere"}]}]], None),
+        ([[GROUP], [{"key": "b", "depends_on": "inner"}, {"depends_on": "g"}]], None),
+        ([[{"key": "a"}, "wait"], [{"key": "b"}]], "a wait or block does not reach across"),
+        ([[{"key": "a"}], [{"block": "Go"}, {"key": "b"}]], "a wait or block does not reach across"),
+        ([[{"key": "a"}], [{"wait": None, "continue_on_failure": True}]], "a wait or block does not reach across"),
+        ([[{"key": "a", "depends_on": "b"}], [{"key": "b"}]], "'b' is needed before its own part"),
+        ([[{"group": "G", "steps": [{"depends_on": [{"step": "inner"}]}]}], [GROUP]], "'inner' is needed before"),
+    ],
+)
+def test_parts_that_would_not_hold_together_are_refused(parts: list[list[Any]], said: str | None) -> None:
+    documents = [{"steps": steps} for steps in parts]
+    if said is None:
+        require_independence(documents)
+        return
+    with pytest.raises(DataError, match=said):
+        require_independence(documents)
 
 
 def test_a_plan_has_what_an_upload_does_in_its_order(agent: Agent, build: Settings) -> None:
@@ -55,7 +81,7 @@ def test_a_plan_has_what_an_upload_does_in_its_order(agent: Agent, build: Settin
     rows = plan(parts, explanation())
     upload(build, parts, explanation())
     assert [row[0] for row in rows] == ["upload", "upload", "annotate"]
-    assert [row[1] for row in rows] == ["part 2 of 2", "part 1 of 2", "the build"]
+    assert [row[1] for row in rows] == ["part 1 of 2", "part 2 of 2", "the build"]
     assert [call.argv[0] for call in agent.calls] == ["pipeline", "pipeline", "annotate"]
 
 
@@ -82,7 +108,7 @@ def test_a_refusal_halfway_says_what_is_in_the_build_already(agent: Agent, build
     assert caught.value.hint == (
         "1 other part of 3 went in before it: retrying this step would add those again, rebuild instead"
     )
-    assert [call.stdin for call in agent.calls] == ["three", "two"]
+    assert [call.stdin for call in agent.calls] == ["one", "two"]
 
 
 def test_an_annotation_that_fails_is_a_warning(
