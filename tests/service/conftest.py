@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tasks.support.store import ObjectStore, open_store
+from tests.agent_judge import Judge, find_judge
 from tests.engine_server import DockerEngine, own_engine
 from tests.registry_servers import Registry, registry_in
 from tests.services import S3Server, s3_server_in, use_aws
@@ -62,3 +63,9 @@ def engine() -> Iterator[DockerEngine]:
     with own_engine() as server:
         server.load_shell("shell:latest")
         yield server
+
+
+@pytest.fixture(scope="session")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
+    """Return what judges pipelines as Buildkite's agent does."""
+    return find_judge(tmp_path_factory.mktemp("judge"))

@@ -7,11 +7,7 @@ for which Go is needed), and without Go a stand-in that takes everything; the la
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,62 +19,11 @@ from tasks.pipelines.reading import read_native
 from tasks.pipelines.rendering import render
 from tasks.pipelines.writing import to_json, to_yaml
 from tasks.suites import presets
-from tests.agent_standin import Agent
+from tests.agent_judge import COMMIT, Judge
 
 ROOT = Path(__file__).resolve().parents[2]
-PARSER = ROOT / "tests" / "agent_parser"
-FLAGS = ("pipeline", "upload", "--dry-run", "--format", "json", "--agent-access-token", "x", "--reject-secrets")
-COMMIT = "0123456789abcdef" * 2 + "01234567"
 
 pytestmark = pytest.mark.service
-
-
-@dataclass(frozen=True)
-class Judge:
-    """A program that judges pipelines, and what it is. ``reads`` says whether it really does."""
-
-    program: str
-    what: str
-    reads: bool = True
-
-    def dry_run(self, document: str) -> dict[str, Any]:
-        """Return what the agent would send, its interpolation done; fail with what it says otherwise."""
-        answer = self.run(document)
-        assert answer.returncode == 0, f"{self.what}: {answer.stderr}"
-        if not self.reads:
-            return {}
-        found: dict[str, Any] = json.loads(answer.stdout)
-        return found
-
-    def run(self, document: str) -> subprocess.CompletedProcess[str]:
-        """Run it on a document, in an environment like that of a job."""
-        environment = {"PATH": os.defpath, "HOME": "/nowhere", "BUILDKITE_COMMIT": COMMIT}
-        return subprocess.run(
-            [self.program, *FLAGS], input=document, env=environment, capture_output=True, text=True, check=False
-        )
-
-
-def _go(*words: str) -> str | None:
-    go = shutil.which("go")
-    if go is None:
-        return None
-    done = subprocess.run([go, *words], cwd=PARSER, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
-@pytest.fixture(scope="module")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    """Return the best judge that this machine has."""
-    folder = _go("env", "GOPATH")
-    found = shutil.which("buildkite-agent") or (folder and shutil.which("buildkite-agent", path=f"{folder}/bin"))
-    built = tmp_path_factory.mktemp("parser") / "buildkite-agent"
-    if found:
-        yield Judge(found, "the real agent")
-    elif _go("build", "-o", str(built), ".") is not None and built.exists():
-        yield Judge(str(built), "the agent's own pipeline library, not the agent")
-    else:
-        stand_in = Agent(tmp_path_factory.mktemp("stand-in") / "agent")
-        yield Judge(str(stand_in.folder / "buildkite-agent"), "a stand-in that takes everything", reads=False)
 
 
 def native_files() -> list[Path]:
