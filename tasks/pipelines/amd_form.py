@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tasks.pipelines.expanding import PRESET_KEY, is_command
+from tasks.pipelines.expanding import PLACES, PRESET_KEY, is_command
 from tasks.pipelines.model import Decision, Group, NativeFile, Reason, Step, Why
 from tasks.pipelines.structure import needs_of
 from tasks.support.errors import DataError, did_you_mean
@@ -20,7 +20,6 @@ from tasks.support.errors import DataError, did_you_mean
 DEFAULT_POOL = "mi300_1"
 _POOL, _GRADE = "agent_pool", "grade"
 _GRADES = {"Blocking": False, "NonBlocking": True}  # what soft_fail becomes
-_PLACES = ("agents", "plugins")
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def _decide(step: Step, group: Group | None, file: NativeFile, mirror_hw: str) -
 
 
 def _runs_nowhere(step: Step) -> bool:
-    return is_command(step.body) and not any(step.body.get(key) for key in _PLACES)
+    return is_command(step.body) and not any(step.body.get(key) for key in PLACES)
 
 
 def _made(step: Step) -> Step:
@@ -116,7 +115,7 @@ def _made(step: Step) -> Step:
 
 def _pool(step: Step) -> str | None:
     """Return the preset of a step, None for one that says itself where it runs, or runs nothing."""
-    place = next((key for key in _PLACES if step.body.get(key)), None)
+    place = next((key for key in PLACES if step.body.get(key)), None)
     pool = step.body.get(_POOL)
     if pool is None:
         return DEFAULT_POOL if place is None and is_command(step.body) else None

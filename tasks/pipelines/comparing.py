@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tasks.pipelines.model import KEYS, LABELS
+from tasks.pipelines.model import LABELS, key_of
 
 _LONGEST = 120
 
@@ -41,7 +41,7 @@ class _Row:
 
     @property
     def key(self) -> str | None:
-        return next((str(self.body[key]) for key in KEYS if self.body.get(key)), None)
+        return key_of(self.body)
 
     @property
     def label(self) -> str:

@@ -9,12 +9,14 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from tasks.pipelines.dollar import UPLOAD_NAMES, double, is_secret
-from tasks.pipelines.model import Step
+from tasks.pipelines.model import COMMANDS, Step, commands_of
 from tasks.suites.presets import Preset, Presets
 from tasks.support.errors import DataError, did_you_mean
 
 PRESET_KEY = "mirror_hardwares"
-_OWN = ("agents", "plugins")  # a step that has one of them says itself where it runs
+PLACES = ("agents", "plugins")
+"""A step that has one of these says itself where it runs."""
+
 _OTHER_STEPS = frozenset({"wait", "waiter", "block", "input", "manual", "trigger", "group"})
 _MARKS = re.compile(r"(?:^|\s)-m[\s=]*(?:'([^']*)'|\"([^\"]*)\"|([^\s'\"]+))")
 _CARDS = re.compile(r"cards_([0-9]{1,3})")
@@ -37,7 +39,7 @@ def choose(step: Step, presets: Presets, *, agents_above: bool = False) -> Prese
     do not say which.
     """
     named = step.body.get(PRESET_KEY)
-    own = [key for key in _OWN if step.body.get(key)]
+    own = [key for key in PLACES if step.body.get(key)]
     if named is not None:
         if not is_command(step.body):
             raise _fail(step, PRESET_KEY, f"step {step.name!r} runs nothing and has {PRESET_KEY}")
@@ -61,10 +63,10 @@ def expand(
 
     Raises DataError when the step has agents or plugins of its own, or an env or working_dir that is none.
     """
-    for key in _OWN:
+    for key in PLACES:
         if body.get(key):
             raise DataError(f"a step with {key} of its own cannot have the preset {preset.name} too")
-    step = {key: value for key, value in body.items() if key not in {PRESET_KEY, "working_dir", *_OWN}}
+    step = {key: value for key, value in body.items() if key not in {PRESET_KEY, "working_dir", *PLACES}}
     _enter(step, body.get("working_dir"), preset)
     added = dict(preset.body)
     env = {name: value for name, value in added.pop("env", {}).items() if name not in env_above}
@@ -82,19 +84,10 @@ def hardware_marks(body: Mapping[str, Any]) -> frozenset[str]:
     """Return the marks that the step's ``-m`` expressions ask for; those after ``not`` are not asked for."""
     return frozenset(
         name
-        for text in commands(body)
+        for _, text in commands_of(body)
         for found in _MARKS.finditer(text)
         for name in _wanted(next(filter(None, found.groups()), ""))
     )
-
-
-def commands(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a step's commands, however they are written."""
-    found: list[str] = []
-    for key in ("command", "commands", "script"):
-        value = body.get(key)
-        found += [value] if isinstance(value, str) else [str(line) for line in value] if isinstance(value, list) else []
-    return tuple(found)
 
 
 def without_secrets(step: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,11 +156,12 @@ def _enter(step: dict[str, Any], working_dir: Any, preset: Preset) -> None:
     folder = working_dir or (preset.workdir if preset.in_image else "source")
     if not isinstance(folder, str):
         raise DataError(f"working_dir must be a folder, not {folder!r}")
-    if folder == "source" or not commands(step):
+    if folder == "source":
         return
-    key = "commands" if "commands" in step else "command"
-    own = step[key]
-    step[key] = [double(f"cd {shlex.quote(folder)}"), *(own if isinstance(own, list) else [own])]
+    for key in COMMANDS:  # of two, the agent chooses
+        own = step.get(key)
+        if own:
+            step[key] = [double(f"cd {shlex.quote(folder)}"), *(own if isinstance(own, list) else [own])]
 
 
 def _doubled(value: Any) -> Any:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from tasks.pipelines.model import commands_of
 from tasks.suites.path_rules import Rule, literal
 
 _TESTS = "tests"
@@ -17,22 +18,13 @@ _NOT_RUN = re.compile(
 _WORD = re.compile(r"[^\s'\"();|&<>=,`]+")
 
 
-def commands_of(body: Mapping[str, Any]) -> str:
-    """Return a step's commands as one text; what is no text is left out."""
-    found = []
-    for name in ("command", "commands", "script"):
-        value = body.get(name)
-        found += [line for line in (value if isinstance(value, list) else [value]) if isinstance(line, str)]
-    return "\n".join(found)
-
-
 def named_tests(body: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the files, folders and patterns below the tests' folder that a step's commands name, each once, in order.
 
     ``file.py::case`` is its file; a path that starts outside of the checkout counts from the tests' folder on; what
     ``--ignore`` and ``--deselect`` name is not run and does not count. Comments of the shell are no commands.
     """
-    text = "\n".join(line for line in commands_of(body).splitlines() if not line.lstrip().startswith("#"))
+    text = "\n".join(line for line in _script(body).splitlines() if not line.lstrip().startswith("#"))
     if _TESTS not in text:
         return ()
     found = (_below(word) for word in _WORD.findall(_NOT_RUN.sub(" ", text)))
@@ -41,7 +33,11 @@ def named_tests(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 def covered_tests(body: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what a step's commands test: what they name or, of a pytest without names, the whole tests' folder."""
-    return named_tests(body) or ((f"{_TESTS}/",) if "pytest" in commands_of(body) else ())
+    return named_tests(body) or ((f"{_TESTS}/",) if "pytest" in _script(body) else ())
+
+
+def _script(body: Mapping[str, Any]) -> str:
+    return "\n".join(text for _, text in commands_of(body))
 
 
 def rules_of_tests(tests: Iterable[str]) -> Iterator[Rule]:

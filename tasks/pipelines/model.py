@@ -9,6 +9,21 @@ from typing import Any
 
 KEYS = ("key", "id", "identifier")  # what Buildkite takes for a step's key, in its order of preference
 LABELS = ("label", "name", "group", "command", "block", "input", "trigger")
+COMMANDS = ("command", "commands")
+
+
+def key_of(body: Mapping[str, Any]) -> str | None:
+    """Return the key that ``depends_on`` names, or None."""
+    return next((str(body[name]) for name in KEYS if body.get(name)), None)
+
+
+def commands_of(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the key and the text of each command of a step as it is written; what is no text is left to the schema."""
+    for key in COMMANDS:
+        value = body.get(key)
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(item, str):
+                yield key, item
 
 
 @dataclass(frozen=True)
@@ -26,7 +41,7 @@ class Step:
     @property
     def key(self) -> str | None:
         """Return the key that ``depends_on`` names, or None."""
-        return next((str(self.body[name]) for name in KEYS if self.body.get(name)), None)
+        return key_of(self.body)
 
     @property
     def name(self) -> str:
@@ -52,7 +67,7 @@ class Group:
     @property
     def key(self) -> str | None:
         """Return the key that ``depends_on`` names, or None."""
-        return next((str(self.body[name]) for name in KEYS if self.body.get(name)), None)
+        return key_of(self.body)
 
     @property
     def label(self) -> str:

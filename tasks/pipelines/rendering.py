@@ -27,7 +27,7 @@ GROUP_KEYS = _COMMON | {"group", "if_changed", "notify", "skip", "steps"}
 COMMAND_KEYS = _COMMON | {
     "agents", "artifact_paths", "branches", "cache", "cancel_on_build_failing", "checkout", "command", "commands",
     "concurrency", "concurrency_group", "concurrency_method", "env", "if_changed", "image", "matrix", "notify",
-    "parallelism", "plugins", "priority", "retry", "script", "secrets", "signature", "skip", "soft_fail",
+    "parallelism", "plugins", "priority", "retry", "secrets", "signature", "skip", "soft_fail",
     "timeout_in_minutes", "type",
 }  # fmt: skip
 WAIT_KEYS = _COMMON | {"branches", "continue_on_failure", "type", "wait", "waiter"}

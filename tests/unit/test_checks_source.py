@@ -301,7 +301,11 @@ def test_a_second_document_is_a_warning_with_its_line(bare: Context) -> None:
 
 
 odd = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 300) | st.text("ab$ {}'\"\\!\n-=:*", max_size=12),
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 300)
+    | st.sampled_from(["mi300_1", "l4_1"])
+    | st.text("ab$ {}'\"\\!\n-=:*", max_size=12),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(["step", "name", "value", "A"]), inner, max_size=3)
@@ -309,7 +313,7 @@ odd = st.recursive(
     max_leaves=8,
 )
 KEYS = [
-    "key", "label", "command", "commands", "depends_on", "env", "agents", "plugins", "timeout_in_minutes", "retry",
+    "key", "label", "command", "commands", "script", "depends_on", "env", "agents", "plugins", "timeout_in_minutes", "retry",
     "if", "signature",
     "source_file_dependencies", "mirror_hardwares", "agent_pool", "grade", "imports", "matrix", "parallelism",
     "artifact_paths", "wait", "block", "type", "group", "soft_fail", "name", "id", "working_dir",

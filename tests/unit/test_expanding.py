@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tasks.pipelines.dollar import scan
-from tasks.pipelines.expanding import choose, commands, expand, hardware_marks, without_secrets
-from tasks.pipelines.model import Step
+from tasks.pipelines.expanding import choose, expand, hardware_marks, without_secrets
+from tasks.pipelines.model import Step, commands_of
 from tasks.suites import presets
 from tasks.support.errors import DataError
 
@@ -175,6 +175,11 @@ def test_the_pipelines_variables_win_over_the_presets() -> None:
         ("mi300_1", {"commands": ["a"], "working_dir": "/it's $HOME"}, {"commands": ["cd '/it'\"'\"'s $$HOME'", "a"]}),
         ("mi300_1", {"commands": ["a"], "working_dir": "source"}, {"commands": ["a"]}),
         ("l4_1", {"commands": ["a"], "working_dir": "/w"}, {"commands": ["cd /w", "a"]}),
+        (
+            "mi300_1",
+            {"command": "a", "commands": ["b"], "working_dir": "/w"},
+            {"command": ["cd /w", "a"], "commands": ["cd /w", "b"]},
+        ),
         ("mi300_1", {"plugins": []}, {}),
     ],
 )
@@ -251,9 +256,10 @@ def test_a_native_steps_own_secrets_go_too(given: dict[str, Any], left: dict[str
         ({"commands": ["a", "b"]}, ("a", "b")),
         ({"command": ["a"], "commands": "b"}, ("a", "b")),
         ({"command": None}, ()),
-        ({"script": "a"}, ("a",)),
+        ({"script": "a"}, ()),  # Buildkite has no such key
         ({"command": {"a": 1}}, ()),
+        ({"command": [1, "a"]}, ("a",)),
     ],
 )
 def test_commands_are_found_however_they_are_written(body: dict[str, Any], found: tuple[str, ...]) -> None:
-    assert commands(body) == found
+    assert tuple(text for _, text in commands_of(body)) == found

@@ -211,12 +211,16 @@ def test_hostile_files_are_an_error_of_one_line(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [[1], {"a": 1}, None, 4, True, "wait", ""])
-@pytest.mark.parametrize("key", ["type", "label", "key", "env", "agents", "plugins", "matrix", "parallelism", "retry"])
+@pytest.mark.parametrize("key", [*sorted(rendering.COMMAND_KEYS | rendering.PRIVATE_KEYS), "script"])
 def test_odd_values_never_end_in_a_traceback(key: str, value: Any) -> None:
-    step = Step({"command": "x", "mirror_hardwares": "mi300_1", key: value}, "f.yml:2", {})
-    file = NativeFile("f.yml", {}, {}, (step,))
-    with contextlib.suppress(DataError):
-        assert yaml.safe_load(to_yaml(render([step], file, ALL, Build(fork=True, fail_fast=True))))["steps"]
+    for body in (
+        {"command": "x", "mirror_hardwares": "mi300_1", key: value},
+        {"mirror_hardwares": "mi300_1", key: value},
+    ):
+        step = Step(body, "f.yml:2", {})
+        file = NativeFile("f.yml", {}, {}, (step,))
+        with contextlib.suppress(DataError):
+            assert yaml.safe_load(to_yaml(render([step], file, ALL, Build(fork=True, fail_fast=True))))["steps"]
 
 
 def test_buildkites_nested_form_is_written_out() -> None:
@@ -231,7 +235,7 @@ def test_the_known_keys_are_those_of_the_schema() -> None:
     definitions = schema()["definitions"]
     assert set(schema()["properties"]) == rendering.TOP_KEYS
     assert set(definitions["groupStep"]["properties"]) == rendering.GROUP_KEYS
-    assert set(definitions["commandStep"]["properties"]) == rendering.COMMAND_KEYS - {"script"}
+    assert set(definitions["commandStep"]["properties"]) == rendering.COMMAND_KEYS
     assert set(definitions["waitStep"]["properties"]) == rendering.WAIT_KEYS - {"waiter"}
     assert set(definitions["triggerStep"]["properties"]) == rendering.TRIGGER_KEYS
     asking = {*definitions["blockStep"]["properties"], *definitions["inputStep"]["properties"]}

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tasks.pipelines.amd_form import ordinary
-from tasks.pipelines.checks.findings import Finding, Level, Subject, commands_of
-from tasks.pipelines.expanding import PRESET_KEY
-from tasks.pipelines.model import Step
+from tasks.pipelines.checks.findings import Finding, Level, Subject
+from tasks.pipelines.expanding import PLACES, PRESET_KEY
+from tasks.pipelines.model import Step, commands_of
 
 _FORM = ("agent_pool", "grade", PRESET_KEY)
-_PLACES = ("agents", "plugins")
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -21,7 +20,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     for _, step in subject.file.steps():
         if not any(commands_of(step.body)):
             continue
-        placed = any(step.body.get(key) for key in _PLACES) or bool(subject.file.top.get("agents"))
+        placed = any(step.body.get(key) for key in PLACES) or bool(subject.file.top.get("agents"))
         if not any(key in step.body for key in _FORM):
             if not placed:
                 text = f"{step.name} has no list {PRESET_KEY}: no build would run it"

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any
 
 from tasks.pipelines.amd_form import is_amd_form
 from tasks.pipelines.checks.shell import undoubled
-from tasks.pipelines.model import Group, NativeFile, Step
+from tasks.pipelines.model import Group, NativeFile, Step, commands_of
 from tasks.support.errors import DataError
 
 _PLACED = re.compile(r"(.+?:\d+): (.+)", re.DOTALL)
@@ -133,15 +132,6 @@ def name_of(entry: Step | Group | None) -> str:
     if isinstance(entry, Group):
         return entry.key or entry.label or "group"
     return entry.name if entry is not None else ""
-
-
-def commands_of(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the key and the text of each command of a step as it is written; what is no text is left to the schema."""
-    for key in ("command", "commands"):
-        value = body.get(key)
-        for item in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(item, str):
-                yield key, item
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from tasks.pipelines.checks.findings import Finding, Level, Subject, commands_of, name_of
-from tasks.pipelines.model import KEYS, Group, Step
+from tasks.pipelines.checks.findings import Finding, Level, Subject, name_of
+from tasks.pipelines.model import COMMANDS, KEYS, Group, Step, commands_of
 from tasks.pipelines.rendering import PRIVATE_KEYS
 from tasks.suites import areas
 from tasks.support.errors import did_you_mean
@@ -17,7 +17,7 @@ TOP_KEYS = frozenset({"selection_tests", *areas.KEYS})
 GROUP_KEYS = frozenset({"source_file_dependencies", "imports"})
 STEP_KEYS = GROUP_KEYS | {"mirror_hardwares", "agent_pool", "grade", "working_dir"}
 _UPLOAD = "artifact upload"
-_ALIASES = (KEYS, ("label", "name"), ("command", "commands"))
+_ALIASES = (KEYS, ("label", "name"), COMMANDS)
 
 
 def check(subject: Subject) -> Iterator[Finding]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tasks.pipelines.checks.findings import Finding, Level, Script, Subject, commands_of
+from tasks.pipelines.checks.findings import Finding, Level, Script, Subject
 from tasks.pipelines.checks.pytest_calls import timeout_seconds
 from tasks.pipelines.checks.shell import ShellError, all_commands
+from tasks.pipelines.model import commands_of
 
 
 def check(subject: Subject) -> Iterator[Finding]:
