@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from tasks.suites.gates import SCHEDULES
 from tasks.support.errors import ConfigurationError
 from tasks.support.settings import Settings, on_buildkite
 from tasks.support.source import named_commit
 
-SCHEDULES = ("NIGHTLY", "WEEKLY", "NON_CRITICAL")
 RUN_ALL_LABEL = "ready-run-all-tests"
 NO_FAIL_FAST_LABEL = "ci-no-fail-fast"
 DEFAULT_MIRROR = "amdproduction"
@@ -38,7 +38,6 @@ class Build:
     fork: bool = False
     labels: frozenset[str] = frozenset()
     schedules: frozenset[str] = frozenset()
-    slug: str | None = None
     run_all: bool = False
     docs_only_disable: bool = False
     fail_fast: bool = False
@@ -73,7 +72,6 @@ def read_build(settings: Settings) -> Build:
         fork=_is_fork(settings, pull_request),
         labels=labels,
         schedules=frozenset(name for name in SCHEDULES if settings.switch(name)),
-        slug=settings.variable("BUILDKITE_PIPELINE_SLUG"),
         run_all=settings.switch("RUN_ALL") or RUN_ALL_LABEL in labels,
         docs_only_disable=settings.switch("DOCS_ONLY_DISABLE"),
         fail_fast=_fail_fast(settings, pull_request, labels),

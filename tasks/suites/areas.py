@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tasks.suites.path_rules import AREA_NAME, Areas, Rule, parse_rules
+from tasks.support import paths
 from tasks.support.errors import DataError, did_you_mean
 from tasks.support.settings import CHECKOUT
 from tasks.support.strict_yaml import Node, read_bytes, read_file
@@ -16,8 +17,6 @@ from tasks.support.strict_yaml import Node, read_bytes, read_file
 FILE = CHECKOUT / ".buildkite" / "areas.yml"
 
 KEYS = ("run_all", "ignore", "unmatched", "docs", "areas")
-
-
 _AREA_HINT = "use small letters, digits and single hyphens"
 
 
@@ -81,16 +80,12 @@ class PathRules:
 
 def load(path: Path = FILE) -> PathRules:
     """Read the catalogue; MissingInputError when it is not there, DataError with file and line when it is wrong."""
-    return _read(read_file(path, shown_as=_shown(path)))
+    return _read(read_file(path, shown_as=paths.from_checkout(path)))
 
 
 def read(data: bytes, name: str) -> PathRules:
     """Read a catalogue's text; DataError with ``name`` and line when it is wrong."""
     return _read(read_bytes(data, name))
-
-
-def _shown(path: Path) -> str:
-    return str(path.relative_to(CHECKOUT)) if path.is_relative_to(CHECKOUT) else str(path)
 
 
 def _read(root: Node) -> PathRules:

@@ -23,6 +23,7 @@ from tasks.suites.gates import (
     schedules_only,
     union,
 )
+from tasks.support import paths
 from tasks.support.errors import UsageError, did_you_mean, unknown_choice
 from tasks.support.settings import CHECKOUT
 from tasks.support.strict_yaml import Node, read_file
@@ -163,8 +164,7 @@ class Tiers:
 
 def load(path: Path = FILE) -> Tiers:
     """Read the file; DataError with file and line when it is not as it should be."""
-    shown = str(path.relative_to(CHECKOUT)) if path.is_relative_to(CHECKOUT) else str(path)
-    root = read_file(path, shown_as=shown)
+    root = read_file(path, shown_as=paths.from_checkout(path))
     keys = ("conditions", "groups", "bootstraps", "cells")
     top = root.table("the file", keys, keys)
     conditions = {name: _condition(node) for name, node in _named(top["conditions"], "conditions")}

@@ -273,7 +273,7 @@ HOSTILE = (
 def test_nothing_that_a_build_is_called_gets_into_the_pipeline(device: str, name: str) -> None:
     labels = frozenset({"ready", "merge-test", "nightly-test", "weekly-test"})
     plain = Build(branch="x", pull_request=7, labels=labels)
-    odd = Build(branch=name, base_branch=name, slug=name, pull_request=7, labels=labels | {name}, mirror_hw=name)
+    odd = Build(branch=name, base_branch=name, pull_request=7, labels=labels | {name}, mirror_hw=name)
     assert plan(device, odd).document == plan(device, plain).document
     assert plan(device, odd).summary == plan(device, plain).summary
 

@@ -65,7 +65,6 @@ def test_every_fact_is_read() -> None:
         fork=False,
         labels=frozenset({"ready", "omni-test"}),
         schedules=frozenset({"NIGHTLY"}),
-        slug="omni",
         run_all=True,
         docs_only_disable=True,
         fail_fast=False,

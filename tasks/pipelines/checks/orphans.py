@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from tasks.pipelines.checks.findings import Finding, Level, Subject, Tree
+from tasks.pipelines.checks.marks import DEVICES
 from tasks.pipelines.checks.marks_grammar import read_expression
 from tasks.pipelines.checks.pytest_calls import PytestCall, pytest_calls
 
 TESTS = "tests"
 _SHOWN = 3  # expressions in a hint
 _PATTERNS = ("test_*.py", "*_test.py")
-_DEVICES = ("cuda", "rocm", "xpu", "npu", "musa")
 _SCRIPT = re.compile(r"[\w./-]+\.sh\b")
 
 
@@ -123,6 +123,6 @@ def _marks(module: ast.Module) -> set[str]:
                 found.add(node.attr)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
             found.add(node.value)
-    devices = found.intersection(_DEVICES)
+    devices = found.intersection(DEVICES)
     made = {f"{kind}_{device}" for kind in ("distributed", "skipif") for device in devices}
     return found | made | ({"gpu"} if devices else set())
