@@ -313,8 +313,8 @@ odd = st.recursive(
     max_leaves=8,
 )
 KEYS = [
-    "key", "label", "command", "commands", "script", "depends_on", "env", "agents", "plugins", "timeout_in_minutes", "retry",
-    "if", "signature",
+    "key", "label", "command", "commands", "script", "depends_on", "env", "agents", "plugins",
+    "timeout_in_minutes", "retry", "if", "signature",
     "source_file_dependencies", "mirror_hardwares", "agent_pool", "grade", "imports", "matrix", "parallelism",
     "artifact_paths", "wait", "block", "type", "group", "soft_fail", "name", "id", "working_dir",
 ]  # fmt: skip
