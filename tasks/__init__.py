@@ -15,16 +15,30 @@ DOMAINS = ("wheels", "images", "pins", "pipelines", "release")
 
 
 def _build_namespace() -> Collection:
+    import gc
     from importlib import import_module
 
     from invoke.collection import Collection
 
+    gc.set_threshold(50_000)  # most runs are over before there is anything to collect, and looking is a tenth of them
     namespace = Collection()
-    for domain in DOMAINS:
+    for domain in _wanted():
         module = import_module(f"tasks.{domain}.commands")
         namespace.add_collection(Collection.from_module(module, name=domain))
     namespace.add_task(import_module("tasks.support.commands").doctor)
     return namespace
+
+
+def _wanted() -> tuple[str, ...]:
+    """Return the domains that the command line names, since loading the others takes time; all when it names none.
+
+    A word that only looks like a task's name loads a domain too many.
+    """
+    import sys
+
+    named = tuple(domain for domain in DOMAINS if any(word.startswith(f"{domain}.") for word in sys.argv[1:]))
+    listing = any(word in ("-l", "--list", "--complete") or word.startswith("--list=") for word in sys.argv[1:])
+    return DOMAINS if listing or not named else named
 
 
 def __getattr__(name: str) -> Any:

@@ -97,6 +97,8 @@ def change_set(
         if not has_git(source):
             raise _no_git(source, asked=base or commit)
         look = _History(source, on_buildkite=build.on_buildkite)
+        wanted, branch = commit or build.commit or "HEAD", build.base_branch or build.default_branch
+        look.look_up(wanted, f"{wanted}^", _tracking(branch), f"refs/heads/{branch}")
         subject = _subject(look, build, commit)
         past = commit is not None and subject != build.commit
         older, how = _base(look, build, subject, given=base, past=past, record=record)
@@ -189,9 +191,26 @@ class _History:
         self.on_buildkite = on_buildkite
         self.trouble: str | None = None
         self._fetched: set[str | None] = set()
+        self._known: dict[str, str | None] = {}  # until the next fetch
+
+    def look_up(self, *revisions: str) -> None:
+        """Ask git for several revisions at once, since most of what asking costs is starting it."""
+        asked = [revision for revision in dict.fromkeys(revisions) if _may_be_revision(revision)]
+        words = "".join(f"{revision}^{{commit}}\n" for revision in asked).encode("utf-8", "surrogateescape")
+        answer = git(self.source, "cat-file", "--batch-check=%(objectname)", stdin=words, or_no=True)
+        lines = answer.text.split("\n")[:-1]
+        if answer.code or len(lines) != len(asked):
+            return
+        for revision, line in zip(asked, lines, strict=True):
+            found = line if _HASH.fullmatch(line) else None
+            self._known[revision] = found
+            if found is not None:
+                self._known[found] = found
 
     def resolve(self, revision: str) -> str | None:
-        return _resolve(self.source, revision)
+        if revision not in self._known:
+            self._known[revision] = _resolve(self.source, revision)
+        return self._known[revision]
 
     def is_shallow(self) -> bool:
         return git(self.source, "rev-parse", "--is-shallow-repository").stdout.strip() != b"false"
@@ -216,6 +235,7 @@ class _History:
         if self.trouble or (branch or commit) in self._fetched:
             return False
         self._fetched.add(branch or commit)
+        self._known.clear()
         wanted = [f"+refs/heads/{branch}:{_tracking(branch)}"] if branch else []
         # Only what is surely on the other side: a server refuses the whole for one commit that it does not have.
         wanted += [commit] if commit and (self.on_buildkite or not branch) else []

@@ -57,7 +57,10 @@ def render(
     source: str | None = None,
     json: bool = False,
 ) -> None:
-    """Print the pipeline that an upload would hand to Buildkite, and show why each step is in it or not."""
+    """Print what an upload would hand to Buildkite, and why.
+
+    Why each step is in it or not is shown on stderr.
+    """
     from tasks.pipelines import begin, showing
 
     choice = begin.choose(run_all=all, e2e=e2e, group=only_group, steps=step, inline=inline)
@@ -104,7 +107,7 @@ def upload(
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Add the steps of a cell or a file that this build needs to the build, and annotate it with the reasons."""
+    """Add the steps that this build needs to it, and say on its page why."""
     from tasks.pipelines import begin, explaining, showing, uploading
     from tasks.support import console
 
@@ -149,7 +152,7 @@ def bootstrap(
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Begin a device's build: add the step that builds its image, and one for each tier whose gate is open."""
+    """Begin a device's build: its image, and an upload for each open tier."""
     from tasks.pipelines import begin, showing, starting, uploading
     from tasks.support import console
 
@@ -192,7 +195,7 @@ def explain(
     annotation: bool = False,
     json: bool = False,
 ) -> None:
-    """Show for every step of a cell or a file whether it runs, and the one reason."""
+    """Show for every step whether it runs, and the one reason."""
     from tasks.pipelines import begin, showing
 
     begin.exclude({"--annotation": annotation, "--json": json})
@@ -220,7 +223,7 @@ def check(
     source: str | None = None,
     json: bool = False,
 ) -> None:
-    """Check pipeline files: all that can be known before a machine is asked."""
+    """Check pipeline files for what can be known before they run."""
     from tasks.pipelines import begin, checking, showing
 
     found = begin.check(file, today=today, source=source)
@@ -233,7 +236,7 @@ def check(
     help={"old": "rendered pipeline", "new": "another one, which it is compared with", "json": _JSON},
 )
 def diff(_ctx: Any, old: str, new: str, json: bool = False) -> None:
-    """Show what differs between two rendered pipelines: steps added, removed, changed and moved."""
+    """Show what differs between two rendered pipelines, step by step."""
     from tasks.pipelines import begin, comparing, showing
 
     showing.differences(comparing.diff(begin.read_rendered(old), begin.read_rendered(new)), json=json)
@@ -261,7 +264,7 @@ def install(
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Write the entry pipelines and the lock of this tool into the library's checkout."""
+    """Write the entry pipelines and this tool's lock into the library."""
     from tasks.pipelines import begin, installing, showing, starting
     from tasks.support import console
 
