@@ -12,6 +12,7 @@ Every commit has a time of its own, one second after the last, so that no two co
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,14 +25,23 @@ MISSING_COMMIT = "0123456789" * 4
 
 _SECONDS = count(1767323045)  # 2026-01-02T03:04:05Z
 _CONFIGURATION = {
-    "init.defaultBranch": "main",
     "user.name": "T",
     "user.email": "t@example.invalid",
     "protocol.file.allow": "always",
     "commit.gpgSign": "false",
     "core.hooksPath": os.devnull,
     "advice.detachedHead": "false",
+    "core.fsync": "none",  # no machine stops here, and a disk is slow
+    "maintenance.auto": "false",
 }
+_OWN_CONFIGURATION = """\
+[core]
+\trepositoryformatversion = 0
+\tfilemode = true
+\tbare = false
+[uploadpack]
+\tallowAnySHA1InWant = true
+"""
 ISOLATED = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -57,11 +67,16 @@ class Repository:
 
     @staticmethod
     def new(folder: Path) -> Repository:
-        """Make an empty repository on branch main."""
-        folder.mkdir(parents=True)
-        made = Repository(folder)
-        made.git("init", "-q", "--template=")
-        return made
+        """Make an empty repository on branch main: what ``git init`` writes, since tests make hundreds of them."""
+        for name in ("objects", "refs"):
+            (folder / ".git" / name).mkdir(parents=True)
+        (folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+        (folder / ".git" / "config").write_text(_OWN_CONFIGURATION)
+        return Repository(folder)
+
+    def copy(self, folder: Path) -> Repository:
+        """Copy the repository, its working tree included."""
+        return Repository(Path(shutil.copytree(self.path, folder, symlinks=True)))
 
     def git(self, *words: str | Path, stdin: bytes | None = None) -> str:
         """Run git here and return what it prints, stripped; names that are not UTF-8 are surrogates."""
@@ -82,8 +97,13 @@ class Repository:
 
     @property
     def head(self) -> str:
-        """Return the hash of HEAD."""
-        return self.git("rev-parse", "HEAD")
+        """Return the hash of HEAD, without a process of git where the branch's own file has it."""
+        folder = self.path / ".git"
+        word = (folder / "HEAD").read_text().strip() if folder.is_dir() else "ref: "
+        branch = folder / word.removeprefix("ref: ")
+        if branch.is_file():
+            word = branch.read_text().strip()
+        return self.git("rev-parse", "HEAD") if word.startswith("ref: ") else word
 
     def write(self, files: Mapping[str, str | bytes | None]) -> None:
         """Write files, and delete those whose content is None; nothing is committed."""
@@ -153,7 +173,6 @@ class Repository:
     def agent_checkout(self, folder: Path, commit: str, *, depth: int | None = None) -> Repository:
         """Make the checkout that a Buildkite agent works on: only ``commit`` is fetched, and HEAD is detached there."""
         made = Repository.new(folder)
-        self.git("config", "uploadpack.allowAnySHA1InWant", "true")
         made.git("remote", "add", "origin", self.path.as_uri())
         made.git("fetch", "-q", *([f"--depth={depth}"] if depth else []), "origin", commit)
         made.checkout(commit)

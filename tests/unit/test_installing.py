@@ -79,12 +79,12 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tool(scenes: Path, tmp_path: Path) -> Repository:
-    return Repository(shutil.copytree(scenes / "tool", tmp_path / "tool", symlinks=True))
+    return Repository(scenes / "tool").copy(tmp_path / "tool")
 
 
 @pytest.fixture
 def library(scenes: Path, tmp_path: Path) -> Repository:
-    return Repository(shutil.copytree(scenes / "library", tmp_path / "library", symlinks=True))
+    return Repository(scenes / "library").copy(tmp_path / "library")
 
 
 def install(library: Repository, lock: Lock = LOCK) -> list[str]:
