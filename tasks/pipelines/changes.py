@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from tasks.pipelines.branch_records import uploaded_ancestor
 from tasks.pipelines.build_facts import Build
 from tasks.support.command_line import last_useful_line
 from tasks.support.errors import DataError, MissingInputError, OmniError, UsageError
@@ -354,6 +353,8 @@ def _branch(look: _History, branch: str, subject: str | None) -> tuple[str, str,
 
 
 def _against_uploaded(look: _History, subject: str, record: Sequence[str]) -> tuple[str | None, str]:
+    from tasks.pipelines.branch_records import uploaded_ancestor
+
     found = uploaded_ancestor(look.source, subject, record)
     if found is None and set(record) - {subject} and look.is_shallow():
         look.fetch(commit=subject, deepen=True)
