@@ -55,10 +55,6 @@ class ImportGraph:
         """Return the files that the graph has read, in alphabetical order."""
         return tuple(sorted(self._edges))
 
-    def imports_of(self, path: str) -> tuple[str, ...]:
-        """Return the files that a file imports itself, in alphabetical order."""
-        return self._edges.get(path, ())
-
     def chain(self, starts: Iterable[str], changed: Iterable[str]) -> tuple[str, ...] | None:
         """Return the shortest way from a start to a changed Python file it imports, both included; None for none.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import Enum
@@ -65,11 +64,6 @@ def state_of(entry: Entry, today: date) -> tuple[State, str]:
     if entry.until < today:
         return State.LAPSED, f"lapsed on {entry.until}, so its failures count again"
     return State.SOFT, f"until {entry.until} ({entry.owner}, {entry.issue})"
-
-
-def soft(entries: Iterable[Entry], today: date) -> tuple[str, ...]:
-    """Return the tests whose failures do not count on a day, in the list's order."""
-    return tuple(entry.test for entry in entries if state_of(entry, today)[0] is State.SOFT)
 
 
 def _entries(root: Node) -> tuple[Entry, ...]:
