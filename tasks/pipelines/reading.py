@@ -17,6 +17,8 @@ from tasks.support.errors import DataError, did_you_mean
 
 _BARE = {"wait": "wait", "waiter": "wait", "block": "block", "input": "input", "manual": "block"}
 _KINDS = ("command", "commands", "plugins", "wait", "waiter", "block", "input", "manual", "trigger")  # never a group
+_COMMANDS = ("command", "commands", "script")
+_NESTED = frozenset({*_COMMANDS, *_BARE, "trigger"})
 _TYPES = ("command", "script", "wait", "waiter", "block", "input", "manual", "trigger", "group")
 
 
@@ -24,7 +26,8 @@ def read_native(data: bytes, name: str) -> NativeFile:
     """Read a pipeline file; DataError with ``name`` and line when the agent could not, or would read it in two ways.
 
     The file is a mapping with ``steps`` or, as Buildkite allows it, the list of steps alone. What two aliases name is
-    one and the same object: whoever changes a value makes a new one.
+    one and the same object: whoever changes a value makes a new one. A step that is nested in its kind
+    (``command: {...}``) is read as one that is not.
     """
     document = read_document(data, name)
     root = document.value
@@ -71,9 +74,11 @@ def _entry(document: Document, item: Any, line: int, *, inside: bool) -> Step | 
         return Step({word: None}, where, {word: line})
     if not isinstance(item, dict):
         raise DataError(f"{where}: a step must be a mapping, not {_shown(item)}")
+    lines = document.key_lines(item)
+    if len(item) == 1:
+        item, lines = _unnested(document, item, lines)
     if not item:
         raise DataError(f"{where}: a step must not be empty")
-    lines = document.key_lines(item)
     if not _is_group(item, lines, document.name):
         return Step(item, where, lines)
     if inside:
@@ -85,6 +90,20 @@ def _entry(document: Document, item: Any, line: int, *, inside: bool) -> Step | 
     found = _items(document, item["steps"], lines["steps"], title)
     steps = [_entry(document, child, child_line, inside=True) for child, child_line in found]
     return Group(body, where, lines, tuple(step for step in steps if isinstance(step, Step)))
+
+
+def _unnested(
+    document: Document, item: Mapping[str, Any], lines: Mapping[str, int]
+) -> tuple[Mapping[str, Any], Mapping[str, int]]:
+    """Return the step inside ``command: {...}``, Buildkite's other way to write one, as it is written else."""
+    ((word, inner),) = item.items()
+    if word not in _NESTED or not isinstance(inner, dict):
+        return item, lines
+    inside = document.key_lines(inner)
+    if word in inner or word in _COMMANDS:
+        return inner, inside
+    kind = _BARE.get(word, word)
+    return {kind: None, **inner}, {kind: lines[word], **inside}
 
 
 def _is_group(item: Mapping[str, Any], lines: Mapping[str, int], name: str) -> bool:

@@ -41,7 +41,6 @@ _FAMILIES = (
     (frozenset({"block", "input", "manual"}), ASKING_KEYS),
     (frozenset({"trigger"}), TRIGGER_KEYS),
 )
-_NESTED = frozenset({"command", "commands", "script", "wait", "waiter", "block", "input", "manual", "trigger"})
 
 
 def render(kept: Iterable[Step], file: NativeFile, presets: Presets, build: Build) -> dict[str, Any]:
@@ -95,10 +94,9 @@ class _Writer:
 
     def step(self, step: Step) -> Any:
         """Return one step, its preset written out."""
-        body, preset = _unnested(step.body), None
+        body, preset = step.body, None
         if is_command(body):
-            whole = step if body is step.body else Step(body, step.where, step.lines)
-            preset = choose(whole, self.presets, agents_above=self.agents_above)
+            preset = choose(step, self.presets, agents_above=self.agents_above)
         known = next((keys for words, keys in _FAMILIES if words & {*body, str(body.get("type"))}), COMMAND_KEYS)
         public = self._public(body, known, step.where, step.lines, f"step {step.name!r}")
         if preset is not None:
@@ -140,15 +138,6 @@ class _Writer:
                 line = text.count("\n", 0, use.start)
                 fixed = dollar.repaired(text, self.declared).splitlines()[line].strip()
                 raise DataError(f"{place}: {what}: {dollar.reason(use)}", hint=f"write {fixed}")
-
-
-def _unnested(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the step inside ``command: {...}``, Buildkite's other way to write one."""
-    if len(body) == 1:
-        ((word, inner),) = body.items()
-        if word in _NESTED and isinstance(inner, Mapping):
-            return inner if word in inner or word in {"command", "commands", "script"} else {word: None, **inner}
-    return body
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -429,3 +429,33 @@ def test_any_structure_is_read_or_refused(document: Any) -> None:
     file = reads_or_refuses(text.encode())
     if file is not None and isinstance(document, list):
         assert len(file.entries) == len(document)
+
+
+@pytest.mark.parametrize(
+    ("nested", "plain"),
+    [
+        (
+            "{command: {command: a, key: k, depends_on: b, mirror_hardwares: l4_1, source_file_dependencies: [c]}}",
+            "{command: a, key: k, depends_on: b, mirror_hardwares: l4_1, source_file_dependencies: [c]}",
+        ),
+        ("{commands: {commands: [a, b], label: l}}", "{commands: [a, b], label: l}"),
+        ("{script: {command: a}}", "{command: a}"),
+        ("{wait: {continue_on_failure: true, if: x}}", "{wait: ~, continue_on_failure: true, if: x}"),
+        ("{waiter: {if: x}}", "{wait: ~, if: x}"),
+        ("{block: {block: Go?, key: k}}", "{block: Go?, key: k}"),
+        ("{input: {fields: []}}", "{input: ~, fields: []}"),
+        ("{trigger: {trigger: p, async: true}}", "{trigger: p, async: true}"),
+        ("{wait: {}}", "wait"),
+        ("{command: a}", "{command: a}"),
+        ("{env: {command: a}}", "{env: {command: a}}"),
+    ],
+)
+def test_a_step_nested_in_its_kind_is_that_step(nested: str, plain: str) -> None:
+    for form in ("steps: [{}]\n", "steps: [{{group: g, steps: [{}]}}]\n"):
+        (one,), (other,) = steps(form.format(nested)), steps(form.format(plain))
+        assert (one.body, one.key, one.name) == (other.body, other.key, other.name)
+        assert one.lines == dict.fromkeys(one.body, 1)
+
+
+def test_a_nested_step_that_is_empty_is_refused() -> None:
+    assert refused("steps:\n- command: {}\n").message == "p.yml:2: a step must not be empty"

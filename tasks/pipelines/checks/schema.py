@@ -79,8 +79,7 @@ def kind_of(entry: Step | Group) -> str:
     kind = structural_kind(entry) or (
         "trigger" if _is(entry, "trigger") else "block" if _is(entry, "manual") else "command"
     )
-    nested = len(entry.body) == 1 and isinstance(next(iter(entry.body.values())), Mapping)
-    if nested or "waiter" in entry.body or "manual" in entry.body:
+    if "waiter" in entry.body or "manual" in entry.body:
         return f"nested{kind.capitalize()}Step"
     return f"{kind}Step"
 
