@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
+from functools import cached_property
+from itertools import groupby
 from json.encoder import encode_basestring as _text
 from typing import Any
 
@@ -78,9 +80,15 @@ class ProjectState:
 
     def of_commit(self, commit: str) -> list[FileRecord]:
         """Return one commit's files, sorted by file name."""
-        folder = f"{commit}/"
+        return [*self._by_commit.get(commit, ())]
+
+    @cached_property
+    def _by_commit(self) -> Mapping[str, list[FileRecord]]:
+        found: dict[str, list[FileRecord]] = {}
         # In one folder the order of the keys is that of the names.
-        return [self.files[key] for key in sorted(self.files) if key.startswith(folder)]
+        for commit, keys in groupby(sorted(self.files), key=lambda key: key.partition("/")[0]):
+            found[commit] = [self.files[key] for key in keys]
+        return found
 
     def encode(self) -> bytes:
         """Return the document's bytes: deterministic, one file a line. DataError when no revision can follow."""

@@ -10,6 +10,7 @@ from tasks.wheels.distribution import FileName, Kind, parse_filename
 from tasks.wheels.state import FileRecord
 
 _OTHERS = bytes(set(range(256)) - set(b"123456789"))
+_OTHER_THAN_LINES = bytes(set(_OTHERS) - set(b"\n"))
 
 
 def twins_of(record: FileRecord, held: Iterable[FileRecord]) -> Iterator[FileRecord]:
@@ -38,8 +39,7 @@ def refuse_twins(commit: str, new: Iterable[str], there: Iterable[str]) -> None:
     """
     new = [*new]
     # Reading ten thousand names takes a second, so only those are read that could clash.
-    digits = {*map(_digits, new)}
-    known: dict[object, str] = {mark: name for name in there if _digits(name) in digits for mark in _marks(name)}
+    known: dict[object, str] = {mark: name for name in _alike(new, [*there]) for mark in _marks(name)}
     for name in new:
         for mark in _marks(name):
             other = known.setdefault(mark, name)
@@ -48,6 +48,17 @@ def refuse_twins(commit: str, new: Iterable[str], there: Iterable[str]) -> None:
                     f"{layout.distribution(commit, other)} and {name} are one distribution in two spellings",
                     hint="keep one of the two; a build tag tells two builds of one version apart",
                 )
+
+
+def _alike(new: list[str], there: list[str]) -> Iterator[str]:
+    """Yield those of the names there that have the same digits as a new one."""
+    digits = {*map(_digits, new)}
+    # All at once: a name begins with the digits of its head, those of its tags follow.
+    numbers = "\n".join(there).encode().translate(None, _OTHER_THAN_LINES).split(b"\n") if there else []
+    starts = tuple(digits)
+    for name, number in zip(there, numbers, strict=True):
+        if number.startswith(starts) and _digits(name) in digits:
+            yield name
 
 
 def _digits(filename: str) -> bytes:
