@@ -23,11 +23,16 @@ def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
     isolate(monkeypatch)
 
 
-@pytest.fixture
-def library(tmp_path: Path) -> Repository:
-    made = Repository.new(tmp_path / "library")
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    made = Repository.new(tmp_path_factory.mktemp("first") / "library")
     made.commit({"a": "1"})
     return made
+
+
+@pytest.fixture
+def library(first: Repository, tmp_path: Path) -> Repository:
+    return first.copy(tmp_path / "library")
 
 
 @pytest.fixture

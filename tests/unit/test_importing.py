@@ -12,16 +12,25 @@ from tasks.pipelines.importing import chain_finder
 from tests.git_scenes import Repository, isolate
 
 
-@pytest.fixture
-def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
-    """Return a checkout with more Python files than git is asked for in one go, and something else in it."""
+@pytest.fixture(autouse=True)
+def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
     isolate(monkeypatch)
-    made = Repository.new(tmp_path / "library")
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """Return a checkout with more Python files than git is asked for in one go, and something else in it."""
+    made = Repository.new(tmp_path_factory.mktemp("first") / "library")
     many = {f"pkg/part_{n}.py": f"from pkg import part_{n + 1}\n" for n in range(450)}
     made.commit({**many, "pkg/part_450.py": "", "pkg/名 前.py": "x = '\\n'\n", "data.bin": b"\0\n\xff", "empty.py": ""})
     made.commit({"tests/e2e/test_a.py": "from pkg import part_447\n", "tests/other/test_b.py": "import os\n"})
     made.commit({"pkg/part_450.py": "changed = 1\n"})
     return made
+
+
+@pytest.fixture
+def library(first: Repository, tmp_path: Path) -> Repository:
+    return first.copy(tmp_path / "library")
 
 
 def test_the_way_from_a_test_to_a_changed_file_is_found_through_files_folders_and_patterns(
