@@ -7,6 +7,7 @@ from interpreter import need_python
 
 if __name__ == "__main__":
     need_python()
+    import compileall
     import os
     import shlex
     from pathlib import Path
@@ -19,6 +20,8 @@ if __name__ == "__main__":
         if not words:
             raise Stop(64, "no command: on_agent.py omni-ci TASK ...")
         ensure(root)
+        # invoke writes no byte code, so without this each job would compile the tool anew.
+        compileall.compile_dir(root / "tasks", quiet=2)
         command = root / "bin" / "omni-ci"
         command.parent.mkdir(exist_ok=True)
         made = command.with_name(f"omni-ci.{os.getpid()}")

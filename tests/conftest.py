@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def kill_step(request: pytest.FixtureRequest) -> int:
     """Return how many changes lie between two kills on S3."""
-    return 1 if request.config.getoption("--sweep") else 17
+    return 1 if request.config.getoption("--sweep") else 29
 
 
 @pytest.fixture

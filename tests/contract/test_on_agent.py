@@ -24,6 +24,8 @@ def copy(tmp_path: Path) -> Path:
     for name in ("bootstrap.py", "image_tool.py", "interpreter.py", "on_agent.py"):
         shutil.copy(SCRIPTS / name, root / "scripts" / name)
     (root / "scripts" / "locks" / "dev.txt").write_text("# nothing\n")
+    (root / "tasks").mkdir()
+    (root / "tasks" / "one.py").write_text("one = 1\n")
     return root
 
 
@@ -37,6 +39,7 @@ def test_the_command_is_there_for_this_job_and_the_next(copy: Path) -> None:
     found = run(copy, "sh", "-c", "command -v omni-ci")
     assert (found.returncode, found.stdout) == (0, f"{copy}/bin/omni-ci\n"), found.stderr
     assert "made .venv" in found.stderr
+    assert len([*(copy / "tasks" / "__pycache__").glob("one.*.pyc")]) == 1
     (packages,) = (copy / ".venv" / "lib").glob("python*/site-packages")
     (packages / "invoke.py").write_text(INVOKE)
     done = run(copy, "omni-ci", "pipelines.bootstrap", "cuda", "a b")
