@@ -8,7 +8,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from tasks.pipelines.amd_form import ordinary
 from tasks.pipelines.bootstrapping import upload_key
+from tasks.pipelines.build_facts import DEFAULT_MIRROR, Build
+from tasks.pipelines.changes import ChangeSet, State
 from tasks.pipelines.checks import (
     amd,
     cells,
@@ -28,7 +31,9 @@ from tasks.pipelines.checks import (
 from tasks.pipelines.checks.findings import Finding, Level, Subject, Tree
 from tasks.pipelines.model import NativeFile
 from tasks.pipelines.reading import read_native
+from tasks.pipelines.rendering import render
 from tasks.pipelines.rules import Files
+from tasks.pipelines.selecting import select
 from tasks.suites import areas, presets, quarantine, tiers
 from tasks.support import paths
 from tasks.support.errors import DataError
@@ -122,8 +127,28 @@ def as_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     ]
 
 
-def _file(file: NativeFile, data: bytes, context: Context) -> Iterator[Finding]:
+def _file(file: NativeFile, data: bytes, context: Context) -> list[Finding]:
     subject = _subject(file, data)
+    found = list(_families(subject, context))
+    if not fails(found):
+        found += _refused(subject, context)
+    return found
+
+
+def _refused(subject: Subject, context: Context) -> Iterator[Finding]:
+    """Yield what an upload of the whole file would stop at, in case no family looks for it."""
+    try:
+        rules = context.rules.with_own(subject.file.top, subject.file.where())
+        plain = ordinary(subject.file, DEFAULT_MIRROR).file
+        nothing = ChangeSet(State.EMPTY, (), None, None, "nothing")
+        decisions = select(plain, nothing, rules, Build())
+        render([decision.step for decision in decisions], plain, context.presets, Build())
+    except DataError as error:
+        yield subject.raised(error, "refused")
+
+
+def _families(subject: Subject, context: Context) -> Iterator[Finding]:
+    file = subject.file
     for text in file.warnings:
         yield subject.raised(DataError(text), "yaml", level=Level.WARNING)
     owners = context.tiers.at_file(file.name)

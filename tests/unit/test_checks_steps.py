@@ -512,3 +512,18 @@ def test_findings_are_in_the_file_s_order_and_the_same_every_time(context: Conte
     lines = [int(one.where.rpartition(":")[2]) for one in first]
     assert lines == sorted(lines)
     assert first == check_file(f"steps:\n{text}\n".encode(), "p.yml", context)
+
+
+@pytest.mark.parametrize(
+    ("more", "line", "text"),
+    [
+        ("key: a\nsource_file_dependencies: []", 5, "must be a list of paths"),
+        ("key: a\nimports: maybe", 5, "imports is true or false"),
+        ("key: a\nmatrix: ['${']", 5, "the agent refuses"),
+        ("key: a\nnotify: [{slack: '$HF_TOKEN'}]", 5, "HF_TOKEN"),
+    ],
+)
+def test_what_an_upload_stops_at_is_an_error_of_the_check(context: Context, more: str, line: int, text: str) -> None:
+    found = look(context, step("true", more=more))
+    assert [(one.level, one.where) for one in found] == [(Level.ERROR, f"p.yml:{line}")]
+    assert text in found[0].text
