@@ -7,7 +7,7 @@ from typing import Any
 
 from tasks.pipelines import dollar
 from tasks.pipelines.build_facts import Build
-from tasks.pipelines.expanding import choose, expand, is_command, without_secrets
+from tasks.pipelines.expanding import choose, expand, without_secrets
 from tasks.pipelines.model import Group, NativeFile, Step
 from tasks.pipelines.writing import to_json, to_yaml
 from tasks.suites.presets import Preset, Presets
@@ -94,9 +94,8 @@ class _Writer:
 
     def step(self, step: Step) -> Any:
         """Return one step, its preset written out."""
-        body, preset = step.body, None
-        if is_command(body):
-            preset = choose(step, self.presets, agents_above=self.agents_above)
+        body = step.body
+        preset = choose(step, self.presets, agents_above=self.agents_above)
         known = next((keys for words, keys in _FAMILIES if words & {*body, str(body.get("type"))}), COMMAND_KEYS)
         public = self._public(body, known, step.where, step.lines, f"step {step.name!r}")
         if preset is not None:

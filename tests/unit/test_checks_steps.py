@@ -527,3 +527,10 @@ def test_what_an_upload_stops_at_is_an_error_of_the_check(context: Context, more
     found = look(context, step("true", more=more))
     assert [(one.level, one.where) for one in found] == [(Level.ERROR, f"p.yml:{line}")]
     assert text in found[0].text
+
+
+@pytest.mark.parametrize("entry", ["wait: ~", "block: B", "input: I", "trigger: t"])
+def test_a_preset_on_what_runs_nothing_is_an_error(context: Context, entry: str) -> None:
+    found = only(context, f"steps:\n  - {entry}\n    mirror_hardwares: l4_1\n")
+    assert (found.level, found.where) == (Level.ERROR, "p.yml:3")
+    assert "runs nothing and has mirror_hardwares" in found.text
