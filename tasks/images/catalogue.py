@@ -125,14 +125,6 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Publish:
-    """What a channel needs: these images, for all of these platforms."""
-
-    images: tuple[str, ...]
-    platforms: tuple[Platform, ...]
-
-
-@dataclass(frozen=True)
 class Buildkitd:
     """The remote builder: its address where BUILDKITD_ADDR is not set, and the folder of its certificates."""
 
@@ -147,7 +139,6 @@ class Catalogue:
     source: str
     repositories: Mapping[str, Repository]
     images: Mapping[str, Image]
-    publish: Publish
     retention: RetentionRule
     buildkitd: Buildkitd
     pins: Pins
@@ -168,19 +159,17 @@ class Catalogue:
 def load(file: Path = FILE, pins: Path = PINS) -> Catalogue:
     """Read the catalogue and the pins; DataError with file and line for the first thing that is wrong."""
     pinned = load_pins(pins)
-    known = ("source", "repositories", "publish", "retention", "buildkitd", "images")
+    known = ("source", "repositories", "retention", "buildkitd", "images")
     table = read_file(file, shown_as=paths.from_checkout(file)).table("the catalogue", known, known)
     repositories = {name: _repository(name, node) for name, node in table["repositories"].items("repositories").items()}
     images = {name: _image(name, node) for name, node in table["images"].items("images").items()}
     for name, node in table["images"].items("images").items():
         _check_names(images[name], node, repositories, images, pinned)
     _refuse_circles(images)
-    publish = _publish(table["publish"], images)
     return Catalogue(
         source=_address(table["source"], "source"),
         repositories=MappingProxyType(repositories),
         images=MappingProxyType(images),
-        publish=publish,
         retention=_retention(table["retention"]),
         buildkitd=_buildkitd(table["buildkitd"]),
         pins=pinned,
@@ -274,19 +263,6 @@ def _secrets(node: Node) -> tuple[Secret, ...]:
         table = value.table(f"secret {key}", ("file-from",), ("file-from",))
         found.append(Secret(key, _variable(table["file-from"], "file-from") or ""))
     return tuple(found)
-
-
-def _publish(node: Node, images: Mapping[str, Image]) -> Publish:
-    keys = ("images", "platforms")
-    table = node.table("publish", keys, keys)
-    names, platforms = _some(table["images"], "images"), _platforms(table["platforms"])
-    for name in names:
-        if name not in images:
-            raise table["images"].fail(f"there is no image {name!r}", did_you_mean(name, images))
-        missing = [str(platform) for platform in platforms if platform not in images[name].platforms]
-        if missing:
-            raise table["platforms"].fail(f"image {name} is not built for {', '.join(missing)}")
-    return Publish(names, platforms)
 
 
 def _retention(node: Node) -> RetentionRule:
@@ -396,8 +372,9 @@ def _inside(node: Node, what: str) -> str:
 
 
 def _parsed_repository(node: Node, what: str) -> str:
+    text = node.text(what)
     try:
-        name = RepositoryName.parse(node.text(what))
+        name = RepositoryName.parse(text)
     except OmniError as error:
         raise node.fail(error.message, error.hint) from error
     if name.folder is not None:

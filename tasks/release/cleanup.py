@@ -12,14 +12,14 @@ from tasks.registry.cleaning import PAUSE, CleanupReport, execute_cleanup, repor
 from tasks.registry.interface import Repository
 from tasks.registry.retention import CleanupPlan, RetentionRule, check_cap
 from tasks.registry.tag_keepers import LayoutKeeper, TagKeeper, open_keeper
-from tasks.release.channels import Channel, floating_group
+from tasks.release.channels import Channel, channel_of_tag, floating_group
 from tasks.release.lease import Lease
 from tasks.release.moving import Run
 from tasks.release.promotion_plan import Parties
 from tasks.release.status import protected_digests, push_times, unknown_to_ledger
 from tasks.support import console
 from tasks.support.arguments import parse_age, parse_count
-from tasks.support.errors import MissingInputError, OmniError, TemporaryError
+from tasks.support.errors import ConfigurationError, MissingInputError, OmniError, TemporaryError
 from tasks.support.settings import Settings
 
 
@@ -63,8 +63,8 @@ def plan_cleanup(
 ) -> Cleanup:
     """List the tags and choose; only reads. What the moving tags showed lately is protected.
 
-    Raises MissingInputError when the ledger knows none of the moving tags that are there, unless ``without_ledger``:
-    then only what they show now is protected.
+    Raises ConfigurationError for a rule that would take a release's tags; MissingInputError when the ledger knows none
+    of the moving tags that are there, unless ``without_ledger``: then only what they show now is protected.
     """
     if not without_ledger:
         _require_known(parties)
@@ -75,7 +75,18 @@ def plan_cleanup(
     protected = protected_digests(parties.public, parties.store)
     moving = frozenset(tag for channel in Channel for tag in floating_group(channel).names)
     plan = survey_and_plan(keeper, rule, protected, datetime.now(UTC), repository=repository, moving=moving)
+    _refuse_releases(plan)
     return Cleanup(keeper, repository, plan, parties, Run.start(settings), protected)
+
+
+def _refuse_releases(plan: CleanupPlan) -> None:
+    """Refuse a rule that is wide enough for a release's tags, whatever it protects: they never come again."""
+    released = [choice.tag for choice in plan.deletions if channel_of_tag(choice.tag) is Channel.RELEASE]
+    if released:
+        raise ConfigurationError(
+            f"the rule would delete {', '.join(released[:3])} in {plan.repository}, and a release's tags stay",
+            hint="correct the pattern of retention in docker/images.yml; nothing was deleted",
+        )
 
 
 def _require_known(parties: Parties) -> None:

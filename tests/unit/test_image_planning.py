@@ -295,7 +295,7 @@ def test_the_index_tag_is_never_given_to_one_architecture(real: Catalogue) -> No
     for platform in ("linux/amd64", "linux/arm64"):
         found = plan(real, "cuda-release", platform=platform)
         assert found.index == (f"{ECR}/vllm-omni-release-repo:{COMMIT}",)
-        assert found.index_platforms == real.publish.platforms
+        assert found.index_platforms == real.image("cuda-release").platforms
         assert not set(found.index) & set(found.tags)
 
 

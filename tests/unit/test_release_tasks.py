@@ -265,6 +265,18 @@ def test_nothing_is_said_twice(world: World, capsys: pytest.CaptureFixture[str])
         assert said.count("older than the newest 1") == 1
 
 
+@pytest.mark.parametrize("pattern", [".*", "v.*", r"(v|nightly-).*", r"v[0-9.]+-aarch64"])
+def test_a_rule_that_is_too_wide_never_takes_a_releases_tags(world: World, pattern: str) -> None:
+    """The catalogue is data that people edit; what was released never comes again."""
+    for number in (1, 2, 3):
+        world.staged(number)
+        world.release(number, f"1.{number}")
+    before = world.tags()
+    with pytest.raises(ConfigurationError, match=r"the rule would delete v1\.[0-9]"):
+        cleanup.plan_cleanup(settings(), world.parties, RetentionRule(pattern, 1, protected_patterns=()), reclaim=True)
+    assert world.tags() == before
+
+
 def test_a_dry_run_ends_as_the_refused_real_run(world: World) -> None:
     for number in (1, 2, 3):
         world.staged(number)
