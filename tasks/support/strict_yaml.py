@@ -119,7 +119,7 @@ def read_bytes(data: bytes, name: str) -> Node:
     if len(data) > _LARGEST:
         raise DataError(f"{name} is larger than {_LARGEST} bytes")
     try:
-        root = _compose(data.decode("utf-8"), name)
+        root = _compose(data.decode("utf-8-sig"), name)
         if root is None:
             raise DataError(f"{name} is empty")
         return _convert(root, name)

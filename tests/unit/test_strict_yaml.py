@@ -119,3 +119,7 @@ def test_both_parsers_give_the_same_for_what_they_take_differently(text: str, mo
 def test_refuses_deep_nesting(text: str) -> None:
     with pytest.raises(DataError, match="nested too deeply"):
         read_bytes(text.encode(), "c.yml")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
+    assert read_bytes(b"\xef\xbb\xbfa: 1\n", "x").items("x")["a"] == Node(1, "x:1")
