@@ -110,6 +110,7 @@ def test_each_wheel_is_hashed_once_ever_and_known_ones_are_not_touched(index: In
     assert log(index).streamed == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", BROKEN_WHEELS, ids=lambda make: make.__name__)
 def test_a_broken_wheel_is_reported_and_the_others_are_adopted(index: Index, tmp_path: Path, make: object) -> None:
     assert callable(make)

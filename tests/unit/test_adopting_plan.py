@@ -27,6 +27,7 @@ def put(index: Index, key: str, data: bytes = b"somebody's") -> None:
     index.store.put(key, data, layout.headers_for(key), expected=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", BROKEN_WHEELS)
 def test_a_dry_run_refuses_what_a_real_run_refuses(index: Index, tmp_path: Path, make: Callable[[Path], Path]) -> None:
     (tmp_path / "broken").mkdir()

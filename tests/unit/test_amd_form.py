@@ -220,6 +220,7 @@ KEYS = st.sampled_from(("mirror_hardwares", "agent_pool", "grade", "soft_fail", 
 STEPS = st.dictionaries(KEYS, VALUES | st.lists(VALUES, max_size=2), min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(

@@ -85,6 +85,7 @@ def cells_of(found: Bootstrapped) -> list[str]:
     return [*uploads, *(line[line.index("suites.run") + 1] for line in words if "suites.run" in line)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_no_tier_is_without_its_image_over_the_whole_product(device: str) -> None:
     for build, skip in product(builds(), SKIPS):

@@ -427,6 +427,7 @@ def test_an_unknown_label_is_a_warning(index: Index) -> None:
     assert told(check_view(index, "nightly")) == [("warning", key, what)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "release", "said"),
     [

@@ -320,6 +320,7 @@ KEYS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.dictionaries(st.sampled_from(KEYS), odd, min_size=1, max_size=6), min_size=1, max_size=3),

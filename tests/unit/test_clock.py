@@ -40,6 +40,7 @@ def store(tmp_path: Path) -> ObjectStore:
     return open_store(str(tmp_path / "a store's folder"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("first", [True, False])

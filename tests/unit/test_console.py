@@ -194,6 +194,7 @@ def speaking(redirection: str, file: Path, form: str = "text") -> subprocess.Com
     return subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full", "<&- 2>&-"])
 def test_without_a_stderr_peoples_lines_go_nowhere_and_the_task_goes_on(redirection: str, tmp_path: Path) -> None:
     done = speaking(redirection, tmp_path / "file")
@@ -216,6 +217,7 @@ def test_machine_output_that_cannot_be_written_is_an_error(
     assert (tmp_path / "file").read_text() == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("redirection", [">&- 2>&-", ">/dev/full 2>/dev/full", "<&- >&- 2>&-"])
 def test_without_any_stream_the_exit_code_still_tells(redirection: str, tmp_path: Path) -> None:
     assert speaking(redirection, tmp_path / "file").returncode == 69

@@ -338,6 +338,7 @@ def test_a_folder_whose_version_has_thousands_of_digits_is_refused(tmp_path: Pat
     refused(make_sdist(tmp_path, top=f"sample-{version}"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [make_wheel, make_sdist])
 @pytest.mark.parametrize(
     "nested",

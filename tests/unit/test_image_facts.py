@@ -136,6 +136,7 @@ def test_the_digest_is_of_names_bytes_and_modes_only(checkout: Path, tmp_path: P
     assert len(seen) == 4
 
 
+@pytest.mark.slow
 def test_the_folder_works_on_any_python_from_any_folder(checkout: Path, tmp_path: Path) -> None:
     """What is copied into an image lists its tasks there, beside a package `tasks` that is somebody else's."""
     tool = tool_context.facts(checkout)

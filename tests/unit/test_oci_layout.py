@@ -447,6 +447,7 @@ def test_processes_lose_no_tag_of_each_other(layout: LayoutRepository) -> None:
     assert len(layout.tags()) == 30
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_a_sound_layout(layout: LayoutRepository, repetitions: int) -> None:
     for number in range(3 * repetitions):
         process = writer(layout.folder, str(number), 100_000)

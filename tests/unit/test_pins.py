@@ -130,6 +130,7 @@ def test_an_unknown_download_is_an_error_that_names_the_closest(file: Path) -> N
     assert "buildctl" in str(error.value.hint)
 
 
+@pytest.mark.slow
 def test_no_network_is_an_error_of_one_line(file: Path, planned: Callable[[], PinPlan]) -> None:
     before = file.read_bytes()
     with pytest.raises(OmniError) as error:

@@ -122,6 +122,7 @@ def test_an_older_nightly_gets_its_own_tag_only(world: World) -> None:
 # Two at once
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", range(1, 30))
 def test_two_nightlies_at_once_never_mix_their_commits(world: World, at: int) -> None:
     world.staged(1)

@@ -90,6 +90,7 @@ versions = st.builds(
 publishable = versions.filter(lambda text: not Version(text).is_devrelease and not Version(text).local)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(wanted=publishable, others=st.lists(versions, max_size=12), v=st.sampled_from(["", "v"]))
 def test_exactly_the_files_of_the_version_are_chosen(

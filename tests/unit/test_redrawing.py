@@ -39,6 +39,7 @@ def test_nothing_changed_nothing_written_and_no_wheel_read(index: Index) -> None
     assert changes(index) == []
 
 
+@pytest.mark.slow
 def test_every_page_is_made_anew_from_the_state_byte_for_byte(index: Index) -> None:
     before = tree(index.store)
     pages = [key for key in before if key.endswith((".html", ".json")) and not key.startswith("_")]

@@ -156,6 +156,7 @@ def test_an_image_of_the_same_version_in_another_spelling_is_refused(world: Worl
     assert world.tags() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second"), [("0.28.0", "0.28"), ("0.28", "0.28.0"), ("1", "1.0.0.0"), ("2.0.0rc1", "2.0rc1")]
 )
@@ -170,6 +171,7 @@ def test_a_version_that_is_there_in_another_spelling_is_refused(world: World, fi
     assert world.tags() == before
 
 
+@pytest.mark.slow
 def test_other_versions_are_no_other_spellings(world: World) -> None:
     for number, version in enumerate(("1.0.0", "1.0.1", "1.1", "10.0.0", "1.0.0rc1", "1.0.0.post1"), 1):
         world.staged(number, version=version)

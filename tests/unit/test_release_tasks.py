@@ -265,6 +265,7 @@ def test_nothing_is_said_twice(world: World, capsys: pytest.CaptureFixture[str])
         assert said.count("older than the newest 1") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", [".*", "v.*", r"(v|nightly-).*", r"v[0-9.]+-aarch64"])
 def test_a_rule_that_is_too_wide_never_takes_a_releases_tags(world: World, pattern: str) -> None:
     """The catalogue is data that people edit; what was released never comes again."""

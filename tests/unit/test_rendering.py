@@ -38,6 +38,7 @@ def rendered(text: str, *, keep: Any = None, build: Build = BUILD) -> dict[str, 
     return render([step for step in steps if keep is None or step.name in keep], file, ALL, build)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", NATIVE, ids=lambda file: file.stem)
 @pytest.mark.parametrize("fork", [False, True])
 def test_every_native_file_becomes_a_pipeline_of_buildkites(file: Path, fork: bool) -> None:
@@ -197,6 +198,7 @@ def test_hostile_files_are_an_error_of_one_line(text: str) -> None:
             rendered(text, build=build)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [*sorted(rendering.COMMAND_KEYS | rendering.PRIVATE_KEYS), "script"])
 def test_odd_values_never_end_in_a_traceback(key: str) -> None:
     values: tuple[Any, ...] = ([1], {"a": 1}, None, 4, True, "wait", "")

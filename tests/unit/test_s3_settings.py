@@ -24,6 +24,7 @@ def _usable(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN"])
 @pytest.mark.parametrize("value", ["hu\nsh", "hush\n", "\nhush", "hu\rsh", "hush\r\n"])
 def test_a_credential_with_a_line_break_is_no_broken_connection(

@@ -283,6 +283,7 @@ for kind, file, key in zip((ProjectState, ViewState), sys.argv[3:5], sys.argv[5:
 """
 
 
+@pytest.mark.slow
 def test_every_python_here_reads_the_same_state(tmp_path: Path) -> None:
     """Python 3.11.2 has a regular expression engine with faults that later ones lack."""
     root, libraries = Path(state_checks.__file__).parents[2], Path(packaging.__file__).parents[1]

@@ -331,6 +331,7 @@ print(*all_calls(FileStore(Path(sys.argv[2]))), sep="\\n")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "reads", "writes"),
     [(0o555, "ok", "77 CredentialsError"), (0o000, "77 CredentialsError", "77 CredentialsError")],

@@ -30,6 +30,7 @@ def put(index: Index, number: int, *paths: Path) -> None:
     execute_upload(index, plan_upload(index, commit(number), time_of(number), facts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spelling",
     [

@@ -316,6 +316,7 @@ def test_a_view_that_was_never_published_has_nothing_to_go_back_to(index: Index)
 # Races
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_moves_in_any_order_at_once_end_at_the_newest(index: Index, seed: int) -> None:
     numbers = list(range(1, 9))
@@ -380,6 +381,7 @@ def test_pages_of_a_project_that_left_the_view_while_they_were_drawn_are_taken_b
 Act = Callable[[Index], object]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "act",
     [
@@ -402,6 +404,7 @@ def test_what_a_prune_is_removing_is_left_alone(index: Index, act: Act) -> None:
     assert changes(index) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("view", "number"), [("nightly", 2), ("v0.2", 2)])
 @pytest.mark.parametrize("draw", [redraw_all, draw_store, lambda _index: None], ids=["all", "store", "nothing"])
 def test_a_move_that_crosses_a_prune_is_taken_back(index: Index, view: str, number: int, draw: Act) -> None:
@@ -426,6 +429,7 @@ def test_a_move_that_crosses_a_prune_is_taken_back(index: Index, view: str, numb
     assert broken(index.store) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [pytest.param(n, marks=[pytest.mark.sweep] if n % 7 else []) for n in range(60)])
 def test_the_stores_page_never_links_to_what_is_still_to_be_drawn(index: Index, number: int) -> None:
     """Somebody else draws it between any two changes of a nightly, a release and an upload."""
@@ -451,6 +455,7 @@ def test_the_stores_page_never_links_to_what_is_still_to_be_drawn(index: Index, 
 # Spellings of one release
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["0.8", "0.8.0", "0.8.0.0"])
 def test_a_release_has_one_view_however_it_is_asked_for(index: Index, version: str) -> None:
     upload(index, 1, ("sample", version), ("sample", f"{version}+cu130"), ("other", "0.8.0.0.0"))
