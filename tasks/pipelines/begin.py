@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tasks.pipelines import cells
 from tasks.pipelines.amd_form import ordinary
 from tasks.pipelines.build_facts import Build, read_build
-from tasks.pipelines.changes import ChangeSet, change_set
+from tasks.pipelines.changes import ChangeSet, base_tip, change_set
 from tasks.pipelines.explaining import Explanation
 from tasks.pipelines.model import NativeFile, Reason, Why
 from tasks.pipelines.selecting import E2E_TITLE, IMPORTS, Chain, Choice, Named, Shut, select
@@ -163,7 +163,7 @@ def _origin(run: Run, wanted: Wanted, changes: ChangeSet) -> cells.Origin:
     if wanted.commit is not None:
         return cells.Origin(run.source, changes.commit or wanted.commit)
     if run.build.fork:
-        return cells.Origin(run.source, f"refs/remotes/origin/{run.build.base_branch or run.build.default_branch}")
+        return cells.Origin(run.source, base_tip(run.source, run.build))
     return cells.Origin(run.source)
 
 
