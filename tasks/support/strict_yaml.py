@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,10 +120,13 @@ def read_bytes(data: bytes, name: str) -> Node:
     if len(data) > _LARGEST:
         raise DataError(f"{name} is larger than {_LARGEST} bytes")
     try:
-        root = _compose(data.decode("utf-8-sig"), name)
-        if root is None:
-            raise DataError(f"{name} is empty")
-        return _convert(root, name)
+        text = data.decode("utf-8-sig")
+        fast = getattr(yaml, "CSafeLoader", None)
+        if fast is not None and not _READ_APART.search(text):
+            # The parser without C words its errors better, and has the last word on what is one.
+            with suppress(yaml.YAMLError, ValueError, DataError):
+                return _read(fast(text), name)
+        return _read(yaml.SafeLoader(text), name)
     except UnicodeDecodeError as error:
         raise DataError(f"{name} is not UTF-8: {error}") from error
     except yaml.MarkedYAMLError as error:
@@ -133,23 +137,14 @@ def read_bytes(data: bytes, name: str) -> Node:
         raise DataError(f"{name}: {' '.join(str(error).split())}") from error
 
 
-def _compose(text: str, name: str) -> yaml.Node | None:
-    import yaml
-
-    fast = getattr(yaml, "CSafeLoader", None)
-    if fast is not None and not _READ_APART.search(text):
-        try:
-            return _composed(fast(text), name)
-        except yaml.YAMLError:
-            pass  # the parser without C words its errors better
-    return _composed(yaml.SafeLoader(text), name)
-
-
-def _composed(loader: Any, name: str) -> yaml.Node | None:
+def _read(loader: Any, name: str) -> Node:
     try:
-        return _Composer(name, loader.resolve).read(loader.get_event)
+        root = _Composer(name, loader.resolve).read(loader.get_event)
     finally:
         loader.dispose()
+    if root is None:
+        raise DataError(f"{name} is empty")
+    return _convert(root, name)
 
 
 class _Composer:

@@ -97,6 +97,8 @@ def test_both_parsers_give_the_same(monkeypatch: pytest.MonkeyPatch, text: str) 
         "a: [b?c]\n",
         "? a\n",
         "a: !\n",
+        "!x:!x",
+        "a: !x:!y b\n",
         "# why?\na: b\n",
         "a: b\r# c\n",
         'a: "\\U00110000"\n',
