@@ -1,6 +1,6 @@
 """Get the tool that .buildkite/automation.lock names, check it, and become the command in the arguments.
 
-`pipelines.install` writes the text below this one into the library's entry pipelines, for `python3 -c` inside single
+`pipelines.install` writes the text below this one into the library's entry pipelines, for `python3 -I -c` inside single
 quotes of a shell: no single quote and no dollar may be in it. Up to the check of the version it must be understood by
 a Python as old as 3.6. A build of a fork reads the lock from the branch that the pull request is to go into, because a
 fork that could name another tool could name anything. The archive is kept, under its SHA-256, in the user's cache.

@@ -322,7 +322,7 @@ def program() -> str:
 
 def start() -> Start:
     """Return how the steps that the first pipeline uploads get the tool: as the entry pipeline did, by the lock."""
-    return Start(f'python3 -c "${START_VARIABLE}"', {START_VARIABLE: program()})
+    return Start(f'python3 -I -c "${START_VARIABLE}"', {START_VARIABLE: program()})
 
 
 def entry_pipeline(entry: Bootstrap, presets: Presets) -> str:
@@ -333,7 +333,7 @@ def entry_pipeline(entry: Bootstrap, presets: Presets) -> str:
     preset = entry.one_step.preset if entry.one_step else entry.upload.preset if entry.upload else ""
     sentence = "error: this agent has no python3; Python 3.11 or newer is needed"
     missing = f'command -v python3 > /dev/null || {{ echo "{sentence}" >&2; exit 78; }}'
-    command = f"python3 -c '\n{program()}' omni-ci pipelines.bootstrap {entry.device}"
+    command = f"python3 -I -c '\n{program()}' omni-ci pipelines.bootstrap {entry.device}"
     step = {
         "label": f":pipeline: Begin {entry.device}",
         "key": "upload-ci-pipeline",

@@ -6,6 +6,7 @@ import ast
 import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -373,7 +374,7 @@ def test_the_program_can_stand_between_single_quotes() -> None:
 
 def test_the_first_pipelines_steps_run_the_same_program() -> None:
     start = installing.start()
-    assert start.prefix == 'python3 -c "$AUTOMATION_START"'
+    assert start.prefix == 'python3 -I -c "$AUTOMATION_START"'
     assert start.env == {"AUTOMATION_START": installing.program()}
 
 
@@ -532,6 +533,15 @@ def test_a_base_branch_that_cannot_be_read(job: Job, built: Built, branch: str, 
     assert words in done.stderr
 
 
+def test_no_module_of_a_forks_checkout_is_run(job: Job, built: Built) -> None:
+    names = set(re.findall(r"\b(?:import|from) ([a-z_]+(?:, [a-z_]+)*)", installing.program()))
+    modules = {name for several in names for name in several.split(", ")} | {"hashlib", "shutil", "tarfile"}
+    for name in sorted(modules):
+        (job.checkout / f"{name}.py").write_text("raise SystemExit('not ours')\n")
+    done = job.run(**fork_of(built))
+    assert (done.returncode, done.stdout) == (0, expected(built, job.cache)), done.stderr
+
+
 def test_an_agent_without_python3_says_so(job: Job, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     done = job.run(PATH=str(tmp_path / "nothing"))
@@ -545,7 +555,7 @@ def old_python(folder: Path) -> None:
     folder.mkdir()
     shim = folder / "python3"
     code = 'import sys; sys.version_info = (3, 9, 2); sys.version = "3.9.2 (old)"; exec(sys.argv.pop(1))'
-    shim.write_text(f"#!/bin/sh\nshift\nexec {real} -c '{code}' \"$@\"\n")
+    shim.write_text(f"#!/bin/sh\nshift 2\nexec {real} -I -c '{code}' \"$@\"\n")
     shim.chmod(0o755)
 
 
