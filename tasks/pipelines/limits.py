@@ -61,10 +61,17 @@ def _combinations(matrix: Any) -> int:
     setup = matrix.get("setup")
     if isinstance(setup, list):
         axes = {"": setup}
+    elif isinstance(setup, Mapping):
+        axes = {str(name): values for name, values in setup.items() if isinstance(values, list)}
+    elif setup is None:
+        axes = {}
     else:
-        axes = {str(name): values for name, values in (setup or {}).items() if isinstance(values, list)}
+        raise DataError(f"matrix.setup must be a list or a mapping, not {setup!r}", hint="see pipelines.check")
     count = math.prod(len(values) for values in axes.values())
-    for adjustment in matrix.get("adjustments") or ():
+    adjustments = matrix.get("adjustments") or []
+    if not isinstance(adjustments, list):
+        raise DataError(f"matrix.adjustments must be a list, not {adjustments!r}", hint="see pipelines.check")
+    for adjustment in adjustments:
         count += _adjusted(adjustment, axes)
     return max(count, 1)
 

@@ -114,3 +114,19 @@ def test_parts_are_the_pipeline_in_order_and_as_full_as_can_be(entries: list[Any
     assert all(0 < size <= limit for size in sizes)
     for number, part in enumerate(parts[1:], 1):
         assert sizes[number - 1] + job_count(part["steps"][0]) > limit
+
+
+@pytest.mark.parametrize(
+    ("matrix", "key"),
+    [
+        ({"setup": "x"}, "setup"),
+        ({"setup": 5}, "setup"),
+        ({"setup": True}, "setup"),
+        ({"setup": {"a": [1]}, "adjustments": 5}, "adjustments"),
+        ({"setup": {"a": [1]}, "adjustments": {"a": 1}}, "adjustments"),
+        ({"setup": ["a"], "adjustments": "x"}, "adjustments"),
+    ],
+)
+def test_a_matrix_that_is_none_is_refused(matrix: dict[str, object], key: str) -> None:
+    with pytest.raises(DataError, match=rf"matrix\.{key} must be"):
+        job_count({"command": "x", "matrix": matrix})
