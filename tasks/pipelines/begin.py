@@ -145,18 +145,28 @@ def parts(decided: Decided) -> tuple[bytes, ...]:
 
 
 def record(decided: Decided, wanted: Wanted, choice: Choice) -> None:
-    """Record that the whole pipeline was uploaded, for the next build to compare with; trouble is a warning."""
+    """Record that this build's whole pipeline was uploaded, for the next such build to compare with.
+
+    One that was narrowed by hand, compared with another base, or had no group open says nothing about what changed
+    before it. Trouble is a warning.
+    """
     from tasks.pipelines.branch_records import record_upload
 
     run, commit = decided.run, decided.explanation.changes.commit
-    if commit is not None and not (choice.group or choice.e2e or choice.steps):
-        record_upload(run.settings, run.source, run.build, wanted.name, commit)
+    narrowed = choice.group or choice.e2e or choice.steps or wanted.base
+    shut = decided.cell is not None and not choice.run_all and not decided.cell.open_groups(run.build)
+    if commit is not None and not narrowed and not shut:
+        record_upload(run.settings, run.source, run.build, _record_name(run, wanted), commit)
 
 
 def _uploaded(run: Run, wanted: Wanted) -> tuple[str, ...]:
     from tasks.pipelines.branch_records import uploaded_commits
 
-    return uploaded_commits(run.settings, run.build, wanted.name)
+    return uploaded_commits(run.settings, run.build, _record_name(run, wanted))
+
+
+def _record_name(run: Run, wanted: Wanted) -> str:
+    return wanted.name if wanted.cell is None else run.tiers.cell(wanted.cell).record_name(run.build)
 
 
 def _origin(run: Run, wanted: Wanted, changes: ChangeSet) -> cells.Origin:

@@ -47,7 +47,7 @@ def bootstrap(run: Run, device: str, only: Sequence[str], *, base: str | None = 
     if not only and device == _DEBUGGED:
         only = bootstrapping.debug_tiers(run.settings.variable("DEBUG_TEST_YAML"))
     open_cells = [cell for cell in run.tiers.of_device(device) if gates.holds(cell.gate, run.build)]
-    records = [uploaded_commits(run.settings, run.build, cell.name) for cell in open_cells]
+    records = [uploaded_commits(run.settings, run.build, cell.record_name(run.build)) for cell in open_cells]
     common = [commit for commit in records[0] if all(commit in one for one in records)] if records else ()
     changes = change_set(run.source, run.build, base=base, record=common)
     skip = begin.skip_of(run, changes)

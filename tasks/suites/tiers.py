@@ -79,6 +79,11 @@ class Cell:
         """Return the groups whose gates are open; ``skipped`` as in ``gate_of``."""
         return tuple(group for group in self.groups if holds(gate_of(group, skipped=skipped), build))
 
+    def record_name(self, build: Facts) -> str:
+        """Return under which name an upload is recorded: a build with other groups open ran other steps."""
+        names = [group.name for group in self.open_groups(build)]
+        return self.name if len(names) in {0, len(self.groups)} else f"{self.name}/{'+'.join(names)}"
+
     def unmatched_labels(self, present: Iterable[str]) -> tuple[str, ...]:
         """Return the labels that upload the cell, but open none of the groups that its file really has (by name)."""
         there = set(present)

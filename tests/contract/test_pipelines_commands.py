@@ -218,6 +218,35 @@ def test_main_records_what_it_uploaded_and_the_next_build_compares_with_that(
     assert decided(answer.out)["tts"][:2] == (True, "path")
 
 
+def test_a_build_with_other_groups_open_is_no_base_to_compare_with(
+    invoke: Invoke, library: Repository, tmp_path: Path
+) -> None:
+    """What a shut gate held back has not seen the change: only builds with the same groups open tell."""
+    agent, store = Agent(tmp_path / "agent"), (tmp_path / "store").as_uri()
+    library.checkout("main")
+    main = {"BUILDKITE_BRANCH": "main", "BUILDKITE_PULL_REQUEST": "false"}
+    weekly = ".buildkite/cuda/test-weekly.yml"
+    group = (
+        "- {group: %s, steps: [{label: %s, command: x, agents: {queue: q}, source_file_dependencies: [vllm_omni/]}]}\n"
+    )
+    library.commit({weekly: "steps:\n" + group % ("E2E Test", "e2e") + group % ("Perf Test", "perf")})
+    library.git("push", "-q", "origin", "main")
+    critical = environment(library, agent, OMNI_CI_STORE=store, NON_CRITICAL="1", **main)
+    assert invoke("pipelines.upload", "--cell", "cuda_weekly", env=critical).code == 0
+    narrow = environment(library, agent, OMNI_CI_STORE=store, WEEKLY="1", **main)
+    assert invoke("pipelines.upload", "--cell", "cuda_weekly", "--base", "HEAD", env=narrow).code == 0
+    base = library.head
+    library.commit({"docs/a.md": "last\n"})
+    library.git("push", "-q", "origin", "main")
+    for schedule, told in (("WEEKLY", False), ("NON_CRITICAL", True)):
+        env = environment(library, agent, OMNI_CI_STORE=store, **main, **{schedule: "1"})
+        answer = invoke("pipelines.explain", "--cell", "cuda_weekly", env=env)
+        assert answer.code == 0, answer.err
+        assert (f"against {base[:7]}, the newest ancestor whose pipeline was uploaded" in answer.err) is told, (
+            answer.err
+        )
+
+
 def test_bootstrap_adds_the_image_and_the_open_tiers(invoke: Invoke, library: Repository, tmp_path: Path) -> None:
     agent = Agent(tmp_path / "agent")
     answer = invoke("pipelines.bootstrap", "cuda", env=environment(library, agent))
