@@ -240,12 +240,14 @@ def _chain(run: Run, file: NativeFile, changes: ChangeSet) -> Chain | None:
 
 
 def _notes(run: Run, cell: Cell | None, explanation: Explanation) -> tuple[str, ...]:
-    """Return what an explanation says beside the steps: quarantined tests, and the image that the steps run in."""
+    """Return what else an explanation says: quarantined tests, gates that were not judged, the steps' image."""
     from tasks.suites import quarantine
 
     soft = sum(quarantine.state_of(entry, today())[0] is quarantine.State.SOFT for entry in quarantine.load())
     notes = [f"{console.plural(soft, 'test')} quarantined" if soft else "nothing quarantined"]
     if cell is not None:
+        if run.build.branch is None:
+            notes.append("gates were not judged: this is no build")
         images = [image.image for image in run.tiers.bootstraps[cell.device].images if image.not_built is None]
         if images and explanation.runs:
             notes.append(f"image: {', '.join(images)}, since this tier runs")

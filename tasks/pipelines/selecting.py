@@ -13,9 +13,9 @@ The first of these that fits a step is its reason:
 7. A changed file is in an area that the step names, matches one of its paths (AREA, PATH), is imported by its tests
    (IMPORTS, steps with ``imports: true``), or is one of its implicit dependencies (IMPLICIT): its tests, their
    conftest.py files, the pipeline's own file.
-8. A changed file is covered by no rule at all, and ``unmatched`` says ``run_all`` (UNMATCHED). Imports and implicit
-   dependencies cover too, and so do the tests of steps without rules, areas that no step of this file names,
-   documentation and other pipelines' files.
+8. A changed file is covered by no rule of these steps, and ``unmatched`` says ``run_all`` (UNMATCHED). Imports and
+   implicit dependencies cover too, and so do the tests of steps without rules, documentation and the
+   files of other pipelines.
 9. Nothing that it depends on changed (UNCHANGED).
 
 A group's rules gate its steps: a step with rules in a group with rules runs when changed files match the group's and
@@ -309,7 +309,7 @@ class _Judge:
             if rules is None
         ]
         others = tuple(map(literal, self._elsewhere))
-        found = uncovered([self._rules.docs, *self._rules.areas.values(), *known, *always, others], self._files)
+        found = uncovered([self._rules.docs, *known, *always, others], self._files)
         tests = [one.tests for one in gated if one and one.imports]
         return next((path for path in found if not self._is_imported(path, tests)), None)
 

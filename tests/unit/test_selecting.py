@@ -166,9 +166,12 @@ def test_ungated_runs_nothing_more_for_an_unmatched_file() -> None:
     assert kept(decide(TTS_AND_IMAGE, "pkg/util.py")) == ["unit"]
 
 
-def test_an_area_that_no_step_of_this_file_names_covers_its_files_all_the_same() -> None:
-    text = "steps: [{key: api, command: p, source_file_dependencies: [pkg/api/]}]"
-    assert kept(decide(text, "pkg/tts/a.py", rules=AREAS)) == []
+def test_an_area_covers_only_where_a_step_names_it() -> None:
+    """A file that is written into the catalogue must not make fewer tests run than one that nobody knows."""
+    api = "{key: api, command: p, source_file_dependencies: [pkg/api/]}"
+    tts = "{key: tts, command: t, source_file_dependencies: [area:tts]}"
+    assert kept(decide(f"steps: [{api}]", "pkg/tts/a.py", rules=AREAS)) == ["api"]
+    assert kept(decide(f"steps: [{api}, {tts}]", "pkg/tts/a.py", rules=AREAS)) == ["tts"]
 
 
 def test_an_unknown_change_set_runs_every_step_and_says_why() -> None:
