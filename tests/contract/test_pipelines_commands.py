@@ -107,7 +107,9 @@ def test_explain_answers_why_for_any_commit_of_a_history(invoke: Invoke, library
     }
     assert "cuda_ready · 2 changed files against origin/main (merge base " in now.err.splitlines()[0]
     last_line = now.err.splitlines()[-1]
-    assert last_line.startswith("2 of 3 steps · nothing quarantined · gates were not judged: this is no build · image: ")
+    assert last_line.startswith(
+        "2 of 3 steps · nothing quarantined · gates were not judged: this is no build · image: "
+    )
 
     library.commit({"vllm_omni/diffusion/models/wan2_2/pipeline.py": "a = 2\n"})
     second = library.head
