@@ -268,13 +268,7 @@ class _Judge:
             raise DataError(f"{_where(what, IMPORTS)}: {IMPORTS} is true or false, not {by_imports!r}")
         if RULES not in what.body:
             return () if by_imports else None
-        texts = what.body[RULES]
-        where = f"{_where(what, RULES)}: {RULES}"
-        if isinstance(texts, str):
-            texts = [texts]
-        if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
-            raise DataError(f"{where} must be a list of paths or areas", hint="remove the key from what always runs")
-        return self._rules.parse(texts, where)
+        return self._rules.parse(what.body[RULES], f"{_where(what, RULES)}: {RULES}")
 
     def _by_rules(self, gated: _Gated) -> Verdict:
         """Judge a step by what changed."""

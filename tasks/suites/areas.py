@@ -43,8 +43,13 @@ class PathRules:
     areas: Areas = field(default_factory=lambda: MappingProxyType({}))
 
     def parse(self, value: object, where: str) -> tuple[Rule, ...]:
-        """Read a suite's or step's list of rules, which may name areas; DataError with ``where`` when it is not one."""
-        return parse_rules(value, self.areas, where)
+        """Read a suite's or step's list of rules, which may name areas; DataError with ``where`` when it is none, or empty."""
+        found = parse_rules(value, self.areas, where)
+        if not found:
+            raise DataError(
+                f"{where}: path rules must be a list of paths or areas", hint="remove the key from what always runs"
+            )
+        return found
 
     def with_own(self, top: Mapping[str, object], where: Mapping[str, str]) -> PathRules:
         """Return these rules with those that a pipeline file has above its steps.

@@ -61,7 +61,7 @@ def parse_rules(value: object, areas: Areas, where: str) -> tuple[Rule, ...]:
     for text in [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]:
         if not isinstance(text, str):
             raise DataError(
-                f"{where}: path rules must be a list of texts", hint="write each as a path or an area's name"
+                f"{where}: path rules must be a list of paths or areas", hint="write each as a path or an area's name"
             )
         rule = parse_rule(text, areas, where)
         key = (rule.path, rule.negated, rule.folder, rule.area)

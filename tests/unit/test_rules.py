@@ -197,11 +197,11 @@ def test_areas_in_rules() -> None:
         (["./a", "b", "a"], "says the same as './a'", None),
         (["docs", "area:docs"], "says the same as 'docs'", None),
         (["!a", "!b"], "every rule starts with !", "without !"),
-        ([1], "list of texts", None),
-        ([["a"]], "list of texts", None),
-        ([None], "list of texts", None),
-        (None, "list of texts", None),
-        ({"a": "b"}, "list of texts", None),
+        ([1], "list of paths or areas", None),
+        ([["a"]], "list of paths or areas", None),
+        ([None], "list of paths or areas", None),
+        (None, "list of paths or areas", None),
+        ({"a": "b"}, "list of paths or areas", None),
     ],
 )
 def test_refuses_what_is_not_in_the_language(rules: object, message: str, hint: str | None) -> None:

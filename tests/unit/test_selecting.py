@@ -276,7 +276,7 @@ def test_imports_show_their_chain_and_come_after_the_rules() -> None:
 @pytest.mark.parametrize("value", ["[]", "~", "3", "[3]", "{a: b}", "[[a]]"])
 def test_rules_that_are_no_list_of_paths_are_an_error_with_its_line(value: str) -> None:
     text = f"steps:\n  - key: a\n    command: a\n    source_file_dependencies: {value}\n"
-    with pytest.raises(DataError, match=r"test\.yml:4: source_file_dependencies must be a list of paths or areas"):
+    with pytest.raises(DataError, match=r"test\.yml:4: .*: path rules must be a list of paths or areas"):
         decide(text)
 
 

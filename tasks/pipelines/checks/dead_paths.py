@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from tasks.pipelines.checks.findings import Finding, Level, Subject
-from tasks.pipelines.model import Group, Step
 from tasks.pipelines.rules import Files
+from tasks.pipelines.selecting import RULES
 from tasks.suites.areas import PathRules
 from tasks.suites.path_rules import Rule
 from tasks.support.errors import DataError
-
-KEY = "source_file_dependencies"
 
 
 def check(subject: Subject, rules: PathRules, files: Files | None) -> Iterator[Finding]:
     """Yield rules that cannot be read, and, where the source's files are known, those that cover none of them."""
     for entry in subject.entries():
-        if KEY not in entry.body:
+        if RULES not in entry.body:
             continue
-        where = subject.where(entry, KEY)
+        where = subject.where(entry, RULES)
         try:
-            parsed = rules_of(entry, rules, where)
+            parsed = rules.parse(entry.body[RULES], where)
         except DataError as error:
             text = error.message.removeprefix(f"{where}: ")
-            yield subject.finding(Level.ERROR, "path-rule", text, entry=entry, key=KEY, hint=error.hint)
+            yield subject.finding(Level.ERROR, "path-rule", text, entry=entry, key=RULES, hint=error.hint)
             continue
         for rule in dead(parsed, files) if files is not None else ():
             yield subject.finding(
@@ -33,7 +30,7 @@ def check(subject: Subject, rules: PathRules, files: Files | None) -> Iterator[F
                 "dead-path",
                 f"no file of the source is under {rule.text}",
                 entry=entry,
-                key=KEY,
+                key=RULES,
                 fragment=rule.text,
                 hint="name where it moved to, or remove the rule",
             )
@@ -50,12 +47,3 @@ def check_areas(rules: PathRules, files: Files, name: str) -> Iterator[Finding]:
 def dead(parsed: Sequence[Rule], files: Files) -> Iterator[Rule]:
     """Yield the rules that cover no file."""
     return (rule for rule in parsed if not files.spans(rule))
-
-
-def rules_of(entry: Step | Group, rules: PathRules, where: str) -> tuple[Rule, ...]:
-    """Return the path rules of a step or group; DataError when they are none."""
-    value: Any = entry.body.get(KEY)
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
-        raise DataError(f"{where}: {KEY} must be a list of paths", hint="write each path in a line of its own: - path/")
-    return rules.parse(list(texts), where)
