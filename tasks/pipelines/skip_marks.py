@@ -16,14 +16,19 @@ from collections.abc import Iterator, Sequence
 TOO_LARGE = 2 * 2**20  # bytes of a version; parsing takes some hundred times as much memory
 
 _FAILURES = (SyntaxError, RecursionError, MemoryError, ValueError)
-# What a condition may call by its bare name: these read, and no more.
-# fmt: off
+# What a condition may call, by the last part of its name: these read, and no more.
 _READING = frozenset({
-    "abs", "all", "any", "bool", "callable", "dict", "float", "frozenset", "getattr", "hasattr", "int",
-    "isinstance", "issubclass", "len", "list", "max", "min", "repr", "round", "set", "sorted", "str", "sum",
-    "tuple", "type"
-})
-# fmt: on
+    "bool", "callable", "getattr", "hasattr", "isinstance", "len", "repr", "str", "type",
+    "current_device", "device_count", "get_device_capability", "get_device_name", "is_available", "is_bf16_supported",
+    "is_cpu", "is_cuda", "is_cuda_alike", "is_npu", "is_rocm", "is_xpu",
+    "endswith", "find_spec", "get", "getenv", "lower", "machine", "python_version", "startswith", "upper", "which",
+})  # fmt: skip
+# What it may be made of besides: no arithmetic, no subscript, no comprehension, since those can fail or go on for long.
+_ASKING = (
+    ast.Attribute, ast.BoolOp, ast.boolop, ast.Call, ast.cmpop, ast.Compare, ast.Constant, ast.expr_context,
+    ast.FormattedValue, ast.IfExp, ast.JoinedStr, ast.keyword, ast.List, ast.Name, ast.Set,
+    ast.Tuple, ast.unaryop, ast.UnaryOp,
+)  # fmt: skip
 _Scope = ast.Module | ast.ClassDef
 
 
@@ -64,9 +69,21 @@ def _is_skipped_whole(tree: ast.Module) -> bool:
     """Say whether a new module's ``pytestmark`` skips all of it, without a condition."""
     marks = _Marks(tree)
     statements = [node for node in tree.body if _pytestmark(node) is not None]
-    if len(statements) != 1 or list(_bound(tree)).count("pytestmark") != 1:
+    named = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == "pytestmark"]
+    bound = list(_bound(tree)).count("pytestmark")
+    if not len(statements) == len(named) == bound == 1 or not all(map(_only_defines, tree.body)):
         return False
     return any(marks.kind(mark) == "skip" for mark in _listed(_pytestmark(statements[0])))
+
+
+def _only_defines(node: ast.stmt) -> bool:
+    """Say whether a statement of a new module is run to no other end than to have tests, and what they use, by name."""
+    if isinstance(node, ast.ClassDef):
+        return all(isinstance(inner, ast.Pass) or _only_defines(inner) for inner in node.body)
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)  # a docstring
+    kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef)
+    return isinstance(node, kinds) or _pytestmark(node) is not None
 
 
 def _only_adds(before: ast.Module, after: ast.Module) -> bool:
@@ -104,7 +121,8 @@ def _take_decorators(
     marks: _Marks,
 ) -> int:
     kept = _without_skips(old.decorator_list, new.decorator_list, marks)
-    if kept is None:
+    named = (_called(mark.func if isinstance(mark, ast.Call) else mark) for mark in old.decorator_list)
+    if kept is None or "fixture" in named:  # pytest refuses a mark on a fixture, whatever its name
         return 0
     added = len(new.decorator_list) - len(kept)
     new.decorator_list = kept
@@ -143,17 +161,20 @@ def _take_pytestmark(before: _Scope, after: _Scope, marks: _Marks) -> int:
 
 
 def _take_imports(before: _Scope, after: _Scope) -> None:
-    """Take out imports of pytest that a file did not need before it had a mark: they change nothing else."""
-    had = [ast.dump(node) for node in before.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    """Take out imports of pytest under its own name that a file did not need before it had a mark.
+
+    They change nothing else where the name was not there before.
+    """
+    had = {*_bound(before)}
     after.body[:] = [
         node
         for node in after.body
-        if not (isinstance(node, ast.Import | ast.ImportFrom) and _binds_pytest(node) and ast.dump(node) not in had)
+        if not (isinstance(node, ast.Import | ast.ImportFrom) and _binds_pytest(node) and not had & {*_bound_by(node)})
     ]
 
 
 def _binds_pytest(node: ast.Import | ast.ImportFrom) -> bool:
-    return len(node.names) == 1 and len(list(_pytest_names(node))) == 1
+    return len(node.names) == 1 and node.names[0].asname is None and len(list(_pytest_names(node))) == 1
 
 
 def _pytest_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
@@ -260,13 +281,20 @@ class _Marks:
         return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
     def _is_harmless(self, condition: ast.expr) -> bool:
-        """Say whether a condition only asks: every name is there, and nothing is bound, awaited or written."""
+        """Say whether a condition only asks: made of what reads and does not fail, and of names that are there."""
         for node in ast.walk(condition):
-            if isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom | ast.Lambda | ast.Starred):
+            if not isinstance(node, _ASKING):
+                return False
+            if isinstance(node, ast.Call) and _called(node.func) not in _READING:
                 return False
             if isinstance(node, ast.Name) and not (self._is_there(node) or node.id in _READING):
                 return False
         return True
+
+
+def _called(function: ast.expr) -> str:
+    """Return the last part of what a call names: ``is_available`` of ``torch.cuda.is_available``."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def _bound(tree: ast.AST) -> Iterator[str]:

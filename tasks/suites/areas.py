@@ -43,7 +43,7 @@ class PathRules:
     areas: Areas = field(default_factory=lambda: MappingProxyType({}))
 
     def parse(self, value: object, where: str) -> tuple[Rule, ...]:
-        """Read a suite's or step's list of rules, which may name areas; DataError with ``where`` when it is none, or empty."""
+        """Read a step's list of rules, which may name areas; DataError with ``where`` when it is none, or empty."""
         found = parse_rules(value, self.areas, where)
         if not found:
             raise DataError(

@@ -380,3 +380,57 @@ def test_bytes_that_mean_the_same() -> None:
     new = _above("def test_first", "@pytest.mark.skip").encode()
     for old, newer in ((OLD.encode(), new.replace(b"\n", b"\r\n")), (b"\xef\xbb\xbf" + OLD.encode(), new)):
         assert why_not_only_skips(PATH, old, newer) is None
+
+
+BASE = "import os\nimport pytest\nimport json\nV = [1]\ndef test_a():\n    json.dumps(V)\n"
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "V.clear()",
+        "os.environ.update({})",
+        "json.__dict__.clear()",
+        "os.system('x')",
+        "os._exit(1)",
+        "os.environ['NOPE'] == '1'",
+        "V[5]",
+        "1 / 0",
+        "int('x')",
+        "[x for x in V]",
+        "V.append(1) or True",
+    ],
+)
+def test_a_condition_that_does_something_or_may_fail_is_no_skip_mark(condition: str) -> None:
+    mark = f"@pytest.mark.skipif({condition}, reason='r')\n"
+    assert not _only(BASE, BASE.replace("def test_a", f"{mark}def test_a"))
+
+
+@pytest.mark.parametrize("line", ["import pytest as json\n", "from pytest import mark as json\n"])
+def test_an_import_that_takes_a_name_over_is_a_change(line: str) -> None:
+    new = BASE.replace("def test_a", "@pytest.mark.skip\ndef test_a").replace("V = [1]\n", f"{line}V = [1]\n")
+    assert not _only(BASE, new)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pytestmark.clear()",
+        "pytestmark[:] = []",
+        "del pytestmark[0]",
+        "globals()['pytestmark'] = []",
+        "raise SystemExit(1)",
+        "pytest_plugins = ['x']",
+        "os.x = 1",
+        "class TestA:\n    os._exit(1)",
+    ],
+)
+def test_a_new_file_that_does_more_than_define_is_not_skipped_whole(line: str) -> None:
+    head = "import os\nimport pytest\npytestmark = [pytest.mark.skip]\n"
+    assert _only(None, f"{head}def test_a(): pass\n")
+    assert not _only(None, f"{head}{line}\ndef test_a(): pass\n")
+
+
+def test_a_mark_on_a_fixture_is_no_skip_mark() -> None:
+    old = "import pytest\n@pytest.fixture\ndef test_a(): pass\n"
+    assert not _only(old, old.replace("@pytest.fixture", "@pytest.mark.skip\n@pytest.fixture"))
