@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,3 +75,24 @@ def write(section: str, text: str) -> None:
     if not found:
         raise SystemExit(f"{page} has no mark {begin}")
     page.write_text(f"{head}{begin}\n{text}\n{end}{rest.partition(end)[2]}")
+
+
+def table(head: str, parts: Sequence[Callable[[Path], list[str]]]) -> str:
+    """Run every part in a folder of its own and return the Markdown table of their rows."""
+    rows = [head, "", row("what", "here", "peer", "result"), "|---|---|---|---|"]
+    for part in parts:
+        print(f"{part.__name__} ...", file=sys.stderr)
+        with tempfile.TemporaryDirectory() as work:
+            rows += part(Path(work))
+    return "\n".join(rows)
+
+
+def run_report(description: str | None, section: str, report: Callable[[], str]) -> None:
+    """Parse a benchmark's command line, print its report and, with ``--write``, keep it in docs/benchmarks.md."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write the figures into docs/benchmarks.md")
+    arguments = parser.parse_args()
+    text = report()
+    print(text)
+    if arguments.write:
+        write(section, text)

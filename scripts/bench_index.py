@@ -10,16 +10,14 @@ in turn. The peer is installed into a throw-away environment from the index that
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bench_costs import ROOT, Cost, machine, measure, median, row, write
+from bench_costs import ROOT, Cost, machine, measure, median, row, run_report, table
 
 JOBS = Path(__file__).with_name("bench_index_jobs.py")
 PEER = "dumb-pypi==1.15.0"
@@ -143,25 +141,8 @@ PARTS: tuple[Callable[[Path], list[str]], ...] = (full_render, one_wheel, growth
 
 def report() -> str:
     """Run every part and return the Markdown table."""
-    head = f"{machine()}; the peer is {PEER}. Medians of {RUNS} runs in turn."
-    rows = [head, "", row("what", "here", "peer", "result"), "|---|---|---|---|"]
-    for part in PARTS:
-        print(f"{part.__name__} ...", file=sys.stderr)
-        with tempfile.TemporaryDirectory() as work:
-            rows += part(Path(work))
-    return "\n".join(rows)
-
-
-def main() -> None:
-    """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the figures into docs/benchmarks.md")
-    arguments = parser.parse_args()
-    text = report()
-    print(text)
-    if arguments.write:
-        write("index", text)
+    return table(f"{machine()}; the peer is {PEER}. Medians of {RUNS} runs in turn.", PARTS)
 
 
 if __name__ == "__main__":
-    main()
+    run_report(__doc__, "index", report)

@@ -10,17 +10,15 @@ what ``invoke --version`` needs is taken off; the two run in turn. Selection alo
 
 from __future__ import annotations
 
-import argparse
 import compileall
 import os
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from bench_costs import ROOT, Cost, machine, measure, median, row, write
+from bench_costs import ROOT, Cost, machine, measure, median, row, run_report, table
 
 JOBS = Path(__file__).with_name("bench_pipelines_jobs.py")
 NATIVE = ROOT / "tests" / "native" / "cuda_merge.yml"
@@ -92,29 +90,8 @@ def report() -> str:
     """Run every part and return the Markdown table."""
     # invoke writes no byte code, and a tool that is installed for agents has it.
     compileall.compile_dir(ROOT / "tasks", quiet=1)
-    rows = [
-        f"{machine()}. Medians of {RUNS} runs in turn.",
-        "",
-        row("what", "here", "peer", "result"),
-        "|---|---|---|---|",
-    ]
-    for part in (render, select):
-        print(f"{part.__name__} ...", file=sys.stderr)
-        with tempfile.TemporaryDirectory() as work:
-            rows += part(Path(work))
-    return "\n".join(rows)
-
-
-def main() -> None:
-    """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the figures into docs/benchmarks.md")
-    arguments = parser.parse_args()
-    text = report()
-    print(text)
-    if arguments.write:
-        write("pipelines", text)
+    return table(f"{machine()}. Medians of {RUNS} runs in turn.", (render, select))
 
 
 if __name__ == "__main__":
-    main()
+    run_report(__doc__, "pipelines", report)
